@@ -126,7 +126,7 @@ pub fn measure(
         let mut running = Vec::new();
         for (thread, ((world, hand), credentials)) in worlds.iter_mut().zip(hands).zip(asked).enumerate() {
             let share = ThreadIndex { thread, of: threads };
-            let host = ThreadTables {
+            let tables = ThreadTables {
                 table,
                 credentials,
                 names: Names::default(),
@@ -139,16 +139,16 @@ pub fn measure(
                 hand,
                 next: 0,
             };
-            running.push(scope.spawn(move || host.serve(world, time)));
+            running.push(scope.spawn(move || tables.serve(world, time)));
         }
         running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
     });
     let slept = table.waits().asleep.saturating_sub(before.asleep);
-    let (done, mut desks): (Vec<Work>, Vec<ThreadTables<'_>>) = done.into_iter().unzip();
+    let (done, mut all_tables): (Vec<Work>, Vec<ThreadTables<'_>>) = done.into_iter().unzip();
     // Takes the turn of the thread that got farthest, so no user whose turn has come is skipped.
-    let turn = desks.iter().filter_map(ThreadTables::turn).max().unwrap_or(population.turn);
-    desks.iter_mut().for_each(|host| host.come_to(turn));
-    drop(desks);
+    let turn = all_tables.iter().filter_map(ThreadTables::turn).max().unwrap_or(population.turn);
+    all_tables.iter_mut().for_each(|tables| tables.come_to(turn));
+    drop(all_tables);
     population.turn = turn;
     let sum = |of: fn(&Work) -> u64| done.iter().map(of).sum::<u64>();
     let registrations = sum(|work| work.registrations);

@@ -54,9 +54,9 @@ const _: () = assert!(size_of::<ShardSlot<shard::Shard>>() <= 128);
 
 impl<B: StateMachine> ShardSlot<B> {
     fn new(maker: &impl ShardFactory<Shard = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
-        let brain = Box::new(maker.make(id, life, Arc::clone(snapshot)));
-        let wakeup = wakeup_of(&*brain);
-        Self { id, shard: brain, wakeup, has_acted: false, life, version: 0, inputs: 0 }
+        let machine = Box::new(maker.make(id, life, Arc::clone(snapshot)));
+        let wakeup = wakeup_of(&*machine);
+        Self { id, shard: machine, wakeup, has_acted: false, life, version: 0, inputs: 0 }
     }
 }
 
@@ -91,20 +91,20 @@ impl<M: ShardFactory> ShardHost<M> {
         snapshot: Arc<Snapshot>,
         events: SyncSender<Event>,
     ) -> Self {
-        let mut seats = Vec::new();
+        let mut shard_slots = Vec::new();
         let mut places = Vec::new();
         for id in (0..exits.shards()).map(ShardId) {
             let is_here = exits.worker_of(id) == exits.index;
-            places.push(if is_here { u16::try_from(seats.len()).ok() } else { None });
+            places.push(if is_here { u16::try_from(shard_slots.len()).ok() } else { None });
             if is_here {
-                seats.push(ShardSlot::new(&common.factory, id, 0, &snapshot));
+                shard_slots.push(ShardSlot::new(&common.factory, id, 0, &snapshot));
             }
         }
         let (message, buried, transit) = (Vec::new(), shard::Counters::default(), MigrationState::default());
         let (has_acted, version, load) = (false, 0, 0.0);
         Self {
             shared: common,
-            slots: seats,
+            slots: shard_slots,
             slot_by_shard: places,
             has_acted,
             migration: transit,
@@ -244,14 +244,14 @@ impl<M: ShardFactory> ShardHost<M> {
     /// Notifies every shard of this worker that a peer is unreachable.
     pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         for call_guard in 0..self.slots.len() {
-            self.run(call_guard, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
+            self.run(call_guard, now, &[], |machine| machine.handle_input(now, Input::Unreachable { peer }));
         }
     }
 
     /// Notifies every shard of this worker that its messages to a peer were not sent.
     fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
         for call_guard in 0..self.slots.len() {
-            self.run(call_guard, now, &[], |brain| brain.handle_input(now, Input::SendFailed { peer }));
+            self.run(call_guard, now, &[], |machine| machine.handle_input(now, Input::SendFailed { peer }));
         }
     }
 
@@ -266,7 +266,7 @@ impl<M: ShardFactory> ShardHost<M> {
         self.snapshot = Arc::clone(snapshot);
         self.version = version;
         for call_guard in 0..self.slots.len() {
-            self.run(call_guard, now, &[], |brain| brain.handle_input(now, Input::Config(Arc::clone(snapshot))));
+            self.run(call_guard, now, &[], |machine| machine.handle_input(now, Input::Config(Arc::clone(snapshot))));
         }
     }
 
@@ -274,7 +274,7 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for index in 0..self.slots.len() {
             if self.slots.get(index).is_some_and(|call_guard| call_guard.wakeup <= now) {
-                self.run(index, now, &[], |brain| brain.handle_timeout(now));
+                self.run(index, now, &[], |machine| machine.handle_timeout(now));
             }
         }
     }
@@ -308,7 +308,7 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn calls(&mut self, now: Timestamp, limit: usize) -> CallList {
         let mut list = CallList::default();
         for index in 0..self.slots.len() {
-            self.run(index, now, &[], |brain| brain.for_each_call(&mut |view| list.add(limit, &view)));
+            self.run(index, now, &[], |machine| machine.for_each_call(&mut |view| list.add(limit, &view)));
         }
         list
     }
@@ -318,7 +318,7 @@ impl<M: ShardFactory> ShardHost<M> {
         let mut accounts = Vec::new();
         for index in 0..self.slots.len() {
             let mut add = |trunk: &str, status| accounts.push(Account { trunk: trunk.to_owned(), status });
-            self.run(index, now, &[], |brain| brain.for_each_account(now, &mut add));
+            self.run(index, now, &[], |machine| machine.for_each_account(now, &mut add));
         }
         accounts
     }
@@ -359,8 +359,8 @@ impl<M: ShardFactory> ShardHost<M> {
     /// Runs `act` on a shard and handles all its outputs. If it panics, it is replaced.
     pub(crate) fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Shard)) {
         self.has_acted = true;
-        let Self { slots: seats, io: exits, message, events, .. } = self;
-        let Some(call_guard) = seats.get_mut(index) else { return };
+        let Self { slots: shard_slots, io: exits, message, events, .. } = self;
+        let Some(call_guard) = shard_slots.get_mut(index) else { return };
         // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are plain
         // numbers.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -385,8 +385,8 @@ impl<M: ShardFactory> ShardHost<M> {
     /// Replaces a shard that panicked with a new one.
     #[cold]
     fn replace(&mut self, index: usize) {
-        let Self { shared: common, slots: seats, snapshot, retired_counters: buried, .. } = self;
-        let Some(call_guard) = seats.get_mut(index) else { return };
+        let Self { shared: common, slots: shard_slots, snapshot, retired_counters: buried, .. } = self;
+        let Some(call_guard) = shard_slots.get_mut(index) else { return };
         // If reading its counters panics too, they are lost.
         if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| call_guard.shard.counters())) {
             buried.add(&counters);
@@ -409,8 +409,8 @@ impl<M: ShardFactory> ShardHost<M> {
     }
 }
 
-pub(crate) fn wakeup_of(brain: &impl StateMachine) -> Timestamp {
-    brain.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
+pub(crate) fn wakeup_of(machine: &impl StateMachine) -> Timestamp {
+    machine.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
 }
 
 /// Takes all outputs of a shard.

@@ -251,8 +251,8 @@ pub(crate) struct ShardTotals {
 }
 
 impl ShardTotals {
-    pub(crate) fn of(brain: &impl StateMachine) -> Self {
-        Self { shard: brain.counters(), transactions: brain.transactions(), unanswered: brain.unanswered() }
+    pub(crate) fn of(machine: &impl StateMachine) -> Self {
+        Self { shard: machine.counters(), transactions: machine.transactions(), unanswered: machine.unanswered() }
     }
 
     /// Adds the contribution to a sum.

@@ -34,7 +34,7 @@ pub use balancing::{Balancer, Candidates, Key, Policy, Probe, Probing, Transacti
 pub use cluster::{Cluster, Durability};
 pub use duration::Span;
 pub use error::ConfigError;
-use error::{Fault, Source as Place};
+use error::{Fault, Source as ConfigText};
 pub use gateways::UnreachableTarget;
 pub(crate) use gateways::share_of;
 pub use kamailio::{Flavor as KamailioFlavor, FollowedTable, Kamailio};
@@ -499,7 +499,7 @@ impl Config {
     /// The faults, with lines and keys: the first syntax fault, otherwise the first fault of each section, trunk and
     /// route.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let place = Place::new(text);
+        let place = ConfigText::new(text);
         let config: Self = place.read().map_err(|error| place.explain(&error))?;
         match place.place_all(config.validate()) {
             Some(error) => Err(error),
@@ -521,7 +521,7 @@ impl Config {
     #[must_use]
     pub fn former_names(file: &Path) -> Vec<ConfigError> {
         let text = std::fs::read_to_string(file).unwrap_or_default();
-        Place::new(&text).warnings().into_iter().map(|warning| warning.in_file(file)).collect()
+        ConfigText::new(&text).warnings().into_iter().map(|warning| warning.in_file(file)).collect()
     }
 
     /// Like [`load`](Self::load), but accepts a file for several servers without a selected one.
@@ -564,7 +564,7 @@ impl Config {
     #[must_use]
     pub fn located(file: Option<&Path>, key: &str, message: String) -> ConfigError {
         let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-        let placed = Place::new(&text).place(Fault::new(key, message));
+        let placed = ConfigText::new(&text).place(Fault::new(key, message));
         ConfigError { file: file.map(Path::to_owned), ..placed }
     }
 

@@ -56,11 +56,11 @@ impl<M: ShardFactory> ShardHost<M> {
         for &ShardMove { shard, to, .. } in plan.moves.iter().filter(|one| one.from == me) {
             let Some(index) = self.slot_of(shard) else { continue };
             let tally = self.totals_of(index, now);
-            let Some(seat) = self.remove_slot(shard) else { continue };
+            let Some(shard_slot) = self.remove_slot(shard) else { continue };
             moving.push((shard, tally));
             takers.push(to);
             if let Some(arrivals) = common.arrivals.get(to) {
-                arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(seat);
+                arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(shard_slot);
             }
         }
         post(self, now);
@@ -75,12 +75,12 @@ impl<M: ShardFactory> ShardHost<M> {
         let common = Arc::clone(&self.shared);
         let arrived = common.arrivals.get(self.io.index);
         let arrived = arrived.map(|slots| std::mem::take(&mut *slots.lock().unwrap_or_else(PoisonError::into_inner)));
-        for seat in arrived.unwrap_or_default() {
-            let id = seat.id;
+        for shard_slot in arrived.unwrap_or_default() {
+            let id = shard_slot.id;
             let mut moving = common.in_transit.lock().unwrap_or_else(PoisonError::into_inner);
             moving.retain(|(shard, _)| *shard != id);
-            let is_behind = seat.version < self.version;
-            self.insert_slot(seat);
+            let is_behind = shard_slot.version < self.version;
+            self.insert_slot(shard_slot);
             post(self, now);
             drop(moving);
             if is_behind {
@@ -105,13 +105,13 @@ impl<M: ShardFactory> ShardHost<M> {
         (peek, steered): (&Peek<'_>, &SteeringResult),
         bytes: &[u8],
     ) {
-        if let Some(seat) = self.slot_of(id) {
+        if let Some(shard_slot) = self.slot_of(id) {
             let verdict = self.admit(now, (arrival, &flow), (peek, steered), bytes);
             if verdict == Verdict::Drop {
                 return;
             }
             let input = Input::Message { arrival, flow, peek, steering: steered, verdict };
-            return self.run(seat, now, bytes, |brain| brain.handle_input(now, input));
+            return self.run(shard_slot, now, bytes, |machine| machine.handle_input(now, input));
         }
         self.hold_or_forward(id, ShardMessage::Message { arrival, flow, bytes: bytes.to_vec() });
     }
@@ -123,7 +123,7 @@ impl<M: ShardFactory> ShardHost<M> {
 
     /// Sends a message to a shard, wherever it is.
     pub(crate) fn send_to_shard(&mut self, now: Timestamp, id: ShardId, word: ShardMessage) {
-        let Some(seat) = self.slot_of(id) else { return self.hold_or_forward(id, word) };
+        let Some(shard_slot) = self.slot_of(id) else { return self.hold_or_forward(id, word) };
         match word {
             ShardMessage::Message { arrival, flow, bytes } => {
                 let mut peek = Peek::default();
@@ -135,16 +135,16 @@ impl<M: ShardFactory> ShardHost<M> {
                         steering: steered,
                         verdict: Verdict::Admit,
                     };
-                    self.run(seat, now, &bytes, |brain| brain.handle_input(now, input));
+                    self.run(shard_slot, now, &bytes, |machine| machine.handle_input(now, input));
                 }
             }
             ShardMessage::Answer(query, answer) => {
-                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Resolved { query, answer }));
+                self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::Resolved { query, answer }));
             }
             ShardMessage::RecordResult(RecordResult { ticket, record, is_stored: kept, .. }, tokens) => {
                 if let Some(ticket) = ticket {
-                    self.run(seat, now, &[], |brain| {
-                        brain.handle_input(now, Input::Stored { ticket, record, is_durable: kept });
+                    self.run(shard_slot, now, &[], |machine| {
+                        machine.handle_input(now, Input::Stored { ticket, record, is_durable: kept });
                     });
                 }
                 drop(tokens);
@@ -154,13 +154,13 @@ impl<M: ShardFactory> ShardHost<M> {
                     RemovalReason::Bar => Input::BarUser { aor: &aor },
                     RemovalReason::Unregister(contact) => Input::Unregister { aor: &aor, contact: contact.as_deref() },
                 };
-                self.run(seat, now, &[], |brain| brain.handle_input(now, input));
+                self.run(shard_slot, now, &[], |machine| machine.handle_input(now, input));
             }
             ShardMessage::FlowFailed(flow) => {
-                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::ConnectFailed { flow }));
+                self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::ConnectFailed { flow }));
             }
             ShardMessage::Closed((connection, peer)) => {
-                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Closed { connection, peer }));
+                self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::Closed { connection, peer }));
             }
         }
     }
@@ -209,7 +209,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
         let leaving = self.migration.leaving.clone();
         for index in 0..self.slots.len() {
-            let Some(id) = self.slots.get(index).map(|seat| seat.id) else { break };
+            let Some(id) = self.slots.get(index).map(|shard_slot| shard_slot.id) else { break };
             // The last input of the connection may be at the new owner, which reports the closure too.
             if leaving.as_ref().is_none_or(|plan| plan.moves.iter().all(|one| one.shard != id)) {
                 closed.iter().for_each(|one| self.send_to_shard(now, id, ShardMessage::Closed(*one)));
@@ -223,16 +223,16 @@ impl<M: ShardFactory> ShardHost<M> {
 
     /// Updates a shard to the snapshot of this worker.
     fn update_snapshot(&mut self, now: Timestamp, id: ShardId) {
-        if let Some(seat) = self.slot_of(id) {
+        if let Some(shard_slot) = self.slot_of(id) {
             let snapshot = Arc::clone(&self.snapshot);
-            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Config(snapshot)));
+            self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::Config(snapshot)));
         }
     }
 
     fn remove_slot(&mut self, id: ShardId) -> Option<ShardSlot<M::Shard>> {
         let index = self.slot_of(id)?;
-        let mut seat = self.slots.swap_remove(index);
-        seat.version = self.version;
+        let mut shard_slot = self.slots.swap_remove(index);
+        shard_slot.version = self.version;
         if let Some(place) = self.slot_by_shard.get_mut(usize::from(id.0)) {
             *place = None;
         }
@@ -241,25 +241,25 @@ impl<M: ShardFactory> ShardHost<M> {
         {
             *place = u16::try_from(index).ok();
         }
-        Some(seat)
+        Some(shard_slot)
     }
 
-    fn insert_slot(&mut self, seat: ShardSlot<M::Shard>) {
-        if let Some(place) = self.slot_by_shard.get_mut(usize::from(seat.id.0)) {
-            debug_assert!(place.is_none(), "{} is nowhere else", seat.id);
+    fn insert_slot(&mut self, shard_slot: ShardSlot<M::Shard>) {
+        if let Some(place) = self.slot_by_shard.get_mut(usize::from(shard_slot.id.0)) {
+            debug_assert!(place.is_none(), "{} is nowhere else", shard_slot.id);
             *place = u16::try_from(self.slots.len()).ok();
         }
-        self.has_acted |= seat.has_acted;
-        self.slots.push(seat);
+        self.has_acted |= shard_slot.has_acted;
+        self.slots.push(shard_slot);
     }
 
     /// Collects the recent load of each shard of this worker, in messages.
     pub(crate) fn take_loads(&mut self, into: &mut Vec<Load>) {
         // Exponential decay: older load counts half.
-        let take = |seat: &mut ShardSlot<M::Shard>| {
-            let messages = seat.inputs;
-            seat.inputs /= 2;
-            Load { shard: seat.id, messages }
+        let take = |shard_slot: &mut ShardSlot<M::Shard>| {
+            let messages = shard_slot.inputs;
+            shard_slot.inputs /= 2;
+            Load { shard: shard_slot.id, messages }
         };
         into.clear();
         into.extend(self.slots.iter_mut().map(take));
