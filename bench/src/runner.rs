@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -12,19 +13,29 @@ use crate::programs;
 use crate::quiet::QuietWaiter;
 use crate::saved_results::{self, Conditions};
 
-/// What the command line says about saved results.
-#[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
-    /// Smoke test: saves its results in a folder that is deleted with the runner.
+/// Options of a benchmark about the results that it saves.
+#[derive(Args, Clone, Debug)]
+pub struct RunArguments {
+    /// Smoke test: a little of everything; writes nothing into the repository
+    #[arg(long)]
     pub quick: bool,
-    /// Starts from the results of an earlier run and measures only what is missing.
+    /// Starts from the results of an earlier run and measures only what is missing
+    #[arg(long)]
     pub resume: bool,
-    /// Measures nothing.
+    /// Measures nothing; writes the page of the saved results
+    #[arg(long)]
     pub describe: bool,
-    /// Measures only some parts, and keeps earlier results of the others.
-    pub is_partial: bool,
-    /// File in which results are saved, if not beside this program.
-    pub file: Option<&'a PathBuf>,
+    /// File in which results are saved for another run [default: the benchmark's name with .json, beside this program]
+    #[arg(long)]
+    results: Option<PathBuf>,
+}
+
+impl RunArguments {
+    /// Returns whether the run starts without the results of an earlier one.
+    #[must_use]
+    pub const fn is_fresh(&self) -> bool {
+        !self.resume && !self.describe
+    }
 }
 
 /// Runs measurements and has their results.
@@ -44,27 +55,27 @@ pub struct Runner<R> {
 }
 
 impl<R: Default + Serialize + DeserializeOwned> Runner<R> {
-    /// Starts with the results of an earlier run, if `options` say so. Waits before each measurement until `cores` are
-    /// quiet, for at most `patience` in all.
+    /// Starts with the results of an earlier run if `arguments` say so, or if the run `is_partial`: then it keeps the
+    /// results of the other parts. Waits before each measurement until `cores` are quiet, for at most `patience` in all.
     ///
     /// # Errors
     /// If the results of the earlier run are required and cannot be used, or the system has no room for files.
     pub fn new(
         name: &'static str,
-        options: Options<'_>,
+        (arguments, is_partial): (&RunArguments, bool),
         conditions: Conditions,
         cores: &[usize],
         patience: Duration,
     ) -> Result<Self, String> {
-        let Options { quick, resume, describe, is_partial, file } = options;
+        let RunArguments { quick, resume, describe, results } = arguments;
         let scratch = tempfile::Builder::new().prefix(&format!("strowger-{name}-results-")).tempdir();
         let scratch = scratch.map_err(|error| error.to_string())?;
         let usual = format!("{name}.json");
-        let usual = if quick { scratch.path().join(usual) } else { programs::beside(&usual) };
-        let file = file.cloned().unwrap_or(usual);
+        let usual = if *quick { scratch.path().join(usual) } else { programs::beside(&usual) };
+        let file = results.clone().unwrap_or(usual);
         let results = match saved_results::read(&file, &conditions) {
-            Ok(results) if resume || describe || is_partial => results,
-            Err(why) if resume || describe => return Err(why),
+            Ok(results) if *resume || *describe || is_partial => results,
+            Err(why) if *resume || *describe => return Err(why),
             _ => R::default(),
         };
         Ok(Self {

@@ -17,7 +17,7 @@ use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
-use strowger_bench::runner::{Options, Runner};
+use strowger_bench::runner::{RunArguments, Runner};
 use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 
@@ -78,21 +78,11 @@ struct Arguments {
     /// Maximum total time of all waits for a quiet machine, in seconds
     #[arg(long, default_value_t = 90)]
     patience: u64,
-    /// Smoke test: a little of everything; writes nothing into the repository
-    #[arg(long)]
-    quick: bool,
-    /// Starts from the results of an earlier run and measures only what is missing
-    #[arg(long)]
-    resume: bool,
-    /// Measures nothing; writes the page of the saved results
-    #[arg(long)]
-    describe: bool,
+    #[command(flatten)]
+    run: RunArguments,
     /// Folder for files of servers and engines, on a disk [default: the system's folder for temporary files]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// File in which results are saved for another run [default: cluster.json beside this program]
-    #[arg(long)]
-    results: Option<PathBuf>,
     /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -120,7 +110,7 @@ impl Part {
 
 fn main() {
     let arguments = Arguments::parse();
-    if !arguments.describe {
+    if !arguments.run.describe {
         let _ = enter(true);
         adopt().expect("processes can be adopted");
     }
@@ -145,7 +135,7 @@ struct Bench {
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
         let binary = programs::existing_strowger(arguments.binary.as_ref())?;
-        if arguments.quick {
+        if arguments.run.quick {
             (arguments.seconds, arguments.warm_up, arguments.users) = (1, 1, 5_000);
             (arguments.bindings, arguments.frozen, arguments.patience) = (20_000, 10, 0);
         }
@@ -153,16 +143,11 @@ impl Bench {
         let engines = Kind::ALL.map(Kind::version).join("; ");
         let conditions = Conditions::of(&binary)?.with("the engines", engines);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let options = Options {
-            quick: arguments.quick,
-            resume: arguments.resume,
-            describe: arguments.describe,
-            is_partial: !arguments.only.is_empty(),
-            file: arguments.results.as_ref(),
-        };
+        let is_partial = !arguments.only.is_empty();
         let patience = Duration::from_secs(arguments.patience);
-        let mut runner = Runner::<Results>::new("cluster", options, conditions, &[0, OTHER_CORE], patience)?;
-        if !arguments.resume && !arguments.describe {
+        let mut runner =
+            Runner::<Results>::new("cluster", (&arguments.run, is_partial), conditions, &[0, OTHER_CORE], patience)?;
+        if arguments.run.is_fresh() {
             parts.iter().for_each(|part| forget(&mut runner.results, *part, &arguments.contenders));
         }
         let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
@@ -172,7 +157,7 @@ impl Bench {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        if self.arguments.describe {
+        if self.arguments.run.describe {
             return Ok(());
         }
         stay_on(OTHER_CORE).map_err(|error| format!("there is no second core: {error}"))?;
@@ -319,7 +304,7 @@ impl Bench {
         self.describe(&mut text);
         text.push_str(&table::all(&self.runner.results));
         println!("{text}");
-        if self.arguments.quick && self.arguments.output.is_none() {
+        if self.arguments.run.quick && self.arguments.output.is_none() {
             return Ok(());
         }
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("CLUSTER.md");

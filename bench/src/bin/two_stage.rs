@@ -13,7 +13,7 @@ use strowger_bench::programs;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::runner::{Options, Runner};
+use strowger_bench::runner::{RunArguments, Runner};
 use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::two_stage::capacity::{SingleServer, measure};
@@ -61,18 +61,8 @@ struct Arguments {
     /// Maximum total time of all waits for a quiet machine, in seconds; 0 makes the run a trial
     #[arg(long, default_value_t = 120)]
     patience: u64,
-    /// Smoke test: a little of everything; writes nothing into the repository
-    #[arg(long)]
-    quick: bool,
-    /// Starts from the results of an earlier run and measures only what is missing
-    #[arg(long)]
-    resume: bool,
-    /// Measures nothing; writes the page of the saved results
-    #[arg(long)]
-    describe: bool,
-    /// File in which results are saved for another run [default: two-stage.json beside this program]
-    #[arg(long)]
-    results: Option<PathBuf>,
+    #[command(flatten)]
+    run: RunArguments,
     /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -114,7 +104,7 @@ impl Part {
 
 fn main() {
     let arguments = Arguments::parse();
-    if !arguments.describe {
+    if !arguments.run.describe {
         let _ = enter(false);
         adopt().expect("processes can be adopted");
         remove_leftovers();
@@ -140,7 +130,7 @@ struct Bench {
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
         let binary = programs::existing_strowger(arguments.binary.as_ref())?;
-        if arguments.quick {
+        if arguments.run.quick {
             (arguments.fill, arguments.warm_up, arguments.seconds, arguments.patience) = (1, 1, 1, 0);
             arguments.loads = vec![0.5, 1.2];
         }
@@ -148,16 +138,16 @@ impl Bench {
         let conditions =
             Conditions::of(&binary)?.with("the quota", format!("{} of {} µs", quota.quota_us, quota.period_us));
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let options = Options {
-            quick: arguments.quick,
-            resume: arguments.resume,
-            describe: arguments.describe,
-            is_partial: !arguments.only.is_empty(),
-            file: arguments.results.as_ref(),
-        };
+        let is_partial = !arguments.only.is_empty();
         let patience = Duration::from_secs(arguments.patience);
-        let mut runner = Runner::<Results>::new("two-stage", options, conditions, &[0, GENERATOR_CORE], patience)?;
-        if !arguments.resume && !arguments.describe {
+        let mut runner = Runner::<Results>::new(
+            "two-stage",
+            (&arguments.run, is_partial),
+            conditions,
+            &[0, GENERATOR_CORE],
+            patience,
+        )?;
+        if arguments.run.is_fresh() {
             parts.iter().for_each(|part| forget(&mut runner.results, *part));
         }
         runner.results.quota = Some(quota);
@@ -168,7 +158,7 @@ impl Bench {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        if self.arguments.describe {
+        if self.arguments.run.describe {
             return Ok(());
         }
         stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
@@ -255,7 +245,7 @@ impl Bench {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("TWO_STAGE.md");
         let output = match &self.arguments.output {
             Some(output) => output.clone(),
-            None if self.arguments.quick => return Ok(()),
+            None if self.arguments.run.quick => return Ok(()),
             None => usual(),
         };
         plot::draw(&self.runner.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
