@@ -5,8 +5,16 @@ set -eu
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
 
+# Commands would use the configuration and the users of the installed server.
+if [ ! -e strowger.toml ] && [ -d /etc/strowger ]; then
+    echo "Strowger is installed on this machine, with its configuration in /etc/strowger." >&2
+    echo "To try this one beside it, write a strowger.toml here, with other ports in server.listen." >&2
+    exit 1
+fi
+
 say "building (takes some minutes the first time)"
-cargo build --locked --release --bin strowger
+# shellcheck disable=SC2046  # two words, or none
+cargo build --locked --release -p strowger $(features)
 strowger="$(target_dir)/release/strowger"
 
 # The address that other machines see. The route lookup sends no packet.
@@ -24,6 +32,16 @@ show_account() {
     printf '    password             %s\n' "$2"
     printf '    domain (SIP server)  %s\n' "$address"
     printf '    transport            UDP or TCP, port 5060\n\n'
+}
+
+# Shows where the API is, and on the first run a token for it.
+show_administration() {
+    echo "  Administration: http://127.0.0.1:8060/ (docs/operating/api.md)"
+    if [ ! -e data/tokens.json ]; then
+        printf '    token (administrator), shown only once  %s\n\n' "$("$strowger" token add first --role administrator 2>/dev/null)"
+    else
+        printf '    to make another token: %s token add NAME --role administrator\n\n' "$strowger"
+    fi
 }
 
 if [ -e strowger.toml ]; then
@@ -50,5 +68,6 @@ else
     echo "  README.md has the steps for Linphone, and for two baresip phones in two terminals."
 fi
 
+show_administration
 say "starting on port 5060 (UDP and TCP); press Ctrl-C to stop"
 exec "$strowger" serve

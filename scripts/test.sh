@@ -10,8 +10,9 @@ is_there() { have "$1" || [ -x "/usr/sbin/$1" ]; }
 # Phones, servers and network tools. linphone-cli depends on a desktop, so it is used if present but never installed.
 missing=""
 for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftables conntrack:conntrack \
-    keepalived:keepalived kamailio:kamailio redis-server:redis-server mariadbd:mariadb-server \
-    rsync:rsync lsof:lsof; do
+    keepalived:keepalived kamailio:kamailio rtpengine:rtpengine-daemon redis-server:redis-server mariadbd:mariadb-server \
+    mmdebstrap:mmdebstrap lintian:lintian systemd-nspawn:systemd-container prometheus:prometheus rsync:rsync lsof:lsof clang:clang openssl:openssl chromium:chromium npm:npm haproxy:haproxy \
+    fail2ban-regex:fail2ban systemd-analyze:systemd strace:strace tshark:tshark sngrep:sngrep; do
     is_there "${needed%:*}" || missing="$missing ${needed#*:}"
 done
 # The library for MariaDB's multi-primary replication; it copies servers with rsync.
@@ -22,6 +23,8 @@ ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || is_there postgres || mi
 for needed in mysql:mysql postgres:postgres db_sqlite:sqlite; do
     [ -d "/usr/share/kamailio/${needed%:*}" ] || missing="$missing kamailio-${needed#*:}-modules"
 done
+# Kamailio's module for TLS.
+ls /usr/lib/*/kamailio/modules/tls.so >/dev/null 2>&1 || missing="$missing kamailio-tls-modules"
 if [ -n "$missing" ] && can_apt; then
     say "installing$missing"
     # Keeps the packages from starting their servers.
@@ -33,6 +36,9 @@ if [ -n "$missing" ] && can_apt; then
 fi
 have sipp || echo "SKIPPED: the SIPp scenarios: sipp is not installed (sudo apt-get install sip-tester)"
 have baresip || echo "SKIPPED: the calls between phones: baresip is not installed (sudo apt-get install baresip)"
+have chromium || echo "SKIPPED: calls from a web page: chromium is not installed (sudo apt-get install chromium)"
+have npm || echo "SKIPPED: calls from a web page: npm is not installed (sudo apt-get install npm)"
+is_there haproxy || echo "SKIPPED: connections through a balancer: haproxy is not installed (sudo apt-get install haproxy)"
 is_there named || echo "SKIPPED: calls to host names: named is not installed (sudo apt-get install bind9)"
 if ! is_root; then
     echo "SKIPPED: phones behind NAT, calls across address families and takeovers: only root can create network namespaces"
@@ -42,6 +48,14 @@ elif ! { is_there ip && is_there nft && is_there conntrack; }; then
 elif ! is_there keepalived; then
     echo "SKIPPED: takeover between two balancers: keepalived is not installed (sudo apt-get install keepalived)"
 fi
+have clang || echo "SKIPPED: the packet probe: clang is not installed (sudo apt-get install clang)"
+have prometheus || echo "SKIPPED: metrics in Prometheus: prometheus is not installed (sudo apt-get install prometheus)"
+have openssl || echo "SKIPPED: TLS with real peers: openssl is not installed (sudo apt-get install openssl)"
+have tshark || echo "SKIPPED: packet captures in Wireshark: tshark is not installed (sudo apt-get install tshark)"
+have sngrep || echo "SKIPPED: a collector of HEP: sngrep is not installed (sudo apt-get install sngrep)"
+have rtpengine || echo "SKIPPED: media engines: rtpengine is not installed (sudo apt-get install rtpengine-daemon)"
+have fail2ban-regex || echo "SKIPPED: log lines for fail2ban: fail2ban is not installed (sudo apt-get install fail2ban)"
+{ have systemd-analyze && have strace; } || echo "SKIPPED: the confinement by systemd: a program is missing (sudo apt-get install systemd strace)"
 have linphonec || echo "SKIPPED: the tests with linphonec: it is not installed (sudo apt-get install linphone-cli)"
 
 # skip TEXT: reports that a step is skipped; fails if STROWGER_REQUIRE_INTEROP=1 requires all of them.
@@ -57,21 +71,11 @@ count_instructions() {
         return
     fi
     # The runner must have the version of the library. It takes minutes to build, so it is kept.
-    version=$(sed -n '/^name = "gungraun-runner"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
-    tools=$(target_dir)/tools/gungraun-runner-$version
-    if [ ! -x "$tools/bin/gungraun-runner" ]; then
-        say "building gungraun-runner $version into $tools (only once)"
-        log=$(mktemp)
-        if ! cargo install --locked --quiet --root "$tools" --target-dir "$tools/build" \
-            --version "$version" gungraun-runner >"$log" 2>&1; then
-            tail -n 20 "$log"
-            rm -rf "$log" "$tools"
-            skip "the instruction counts: gungraun-runner $version cannot be built"
-            return
-        fi
-        rm -rf "$log" "$tools/build"
+    if ! tool gungraun-runner; then
+        skip "the instruction counts: gungraun-runner cannot be built"
+        return
     fi
-    PATH="$(cd "$tools/bin" && pwd):$PATH" cargo bench --locked -p strowger-balancer -p strowger-shard --bench instructions
+    PATH="$(dirname "$tool"):$PATH" cargo bench --locked -p strowger-balancer -p strowger-shard --bench instructions
 }
 
 # The messages of RFC 4475 are not part of this repository.
@@ -84,7 +88,8 @@ fi
 say "format"
 cargo fmt --all --check
 say "lints"
-cargo clippy --locked --workspace --all-targets -- -D warnings
+# shellcheck disable=SC2046  # two words, or none
+cargo clippy --locked --workspace --all-targets $(features) -- -D warnings
 say "rules of the repository"
 cargo run --locked --quiet -p xtask -- check
 if have cargo-deny; then
@@ -94,8 +99,12 @@ else
     echo "SKIPPED: licences of dependencies: cargo-deny is not installed (cargo install --locked cargo-deny)"
 fi
 say "the server"
-cargo build --locked --bin strowger
+# shellcheck disable=SC2046
+cargo build --locked --bin strowger $(features)
+say "the Debian package"
+scripts/package-test.sh
 say "instruction counts"
 count_instructions
 say "tests"
-cargo test --locked --workspace
+# shellcheck disable=SC2046
+cargo test --locked --workspace $(features)

@@ -25,5 +25,8 @@ pub mod saved_results;
 pub mod server;
 pub mod tables;
 pub mod tcp;
+pub mod timing;
+pub mod tls;
+pub mod tuning;
 pub mod two_stage;
 pub mod workers;

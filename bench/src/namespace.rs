@@ -25,6 +25,19 @@ pub enum Namespace {
 /// network.
 #[must_use]
 pub fn enter(may_share: bool) -> Namespace {
+    enter_through(&APART_FROM_ALL, may_share)
+}
+
+/// Moves this program into a network namespace of its own as [`enter`] does, but leaves it among the machine's
+/// processes: a probe in the kernel knows processes by their IDs there. Children that are not ended outlive it.
+///
+/// # Panics
+/// If no namespace is available: it takes root.
+pub fn enter_network() {
+    let _ = enter_through(&APART_FROM_ALL[..2], false);
+}
+
+fn enter_through(way: &[&'static str], may_share: bool) -> Namespace {
     match known(env::var(APART).ok().as_deref(), may_share) {
         Some(Namespace::Own) => {
             let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
@@ -35,7 +48,7 @@ pub fn enter(may_share: bool) -> Namespace {
             Namespace::Own
         }
         Some(Namespace::Shared) => Namespace::Shared,
-        None => process::exit(again(may_share)),
+        None => process::exit(again(way, may_share)),
     }
 }
 
@@ -54,9 +67,9 @@ const BOUND: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
 /// end with it, even if it is killed.
 const APART_FROM_ALL: [&str; 6] = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Runs this program again and returns its exit status.
-fn again(may_share: bool) -> i32 {
-    let apart = [&BOUND[..], &APART_FROM_ALL].concat();
+/// Runs this program again through `unshare` with these arguments and returns its exit status.
+fn again(unshare: &[&'static str], may_share: bool) -> i32 {
+    let apart = [&BOUND[..], unshare].concat();
     let unprivileged = [&apart[..], &["--user", "--map-root-user"]].concat();
     let program = env::current_exe().expect("a running program has a file");
     let (way, network) = match [&apart, &unprivileged].into_iter().find(|way| runs(way)) {

@@ -16,25 +16,33 @@ use crate::saved_results::{self, Conditions};
 /// Options of a benchmark about the results that it saves.
 #[derive(Args, Clone, Debug)]
 pub struct RunArguments {
-    /// Smoke test: a little of everything; writes nothing into the repository
-    #[arg(long)]
-    pub quick: bool,
+    /// Which kind of run it is.
+    #[command(flatten)]
+    pub mode: ModeArguments,
     /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     pub resume: bool,
-    /// Measures nothing; writes the page of the saved results
-    #[arg(long)]
-    pub describe: bool,
     /// File in which results are saved for another run [default: the benchmark's name with .json, beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
+}
+
+/// Options of every benchmark that writes a page, also of those that keep their results beside it.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct ModeArguments {
+    /// Smoke test: a little of everything; writes nothing into the repository
+    #[arg(long)]
+    pub quick: bool,
+    /// Measures nothing; writes the page of the saved results
+    #[arg(long)]
+    pub describe: bool,
 }
 
 impl RunArguments {
     /// Returns whether the run starts without the results of an earlier one.
     #[must_use]
     pub const fn is_fresh(&self) -> bool {
-        !self.resume && !self.describe
+        !self.resume && !self.mode.describe
     }
 }
 
@@ -67,7 +75,7 @@ impl<R: Default + Serialize + DeserializeOwned> Runner<R> {
         cores: &[usize],
         patience: Duration,
     ) -> Result<Self, String> {
-        let RunArguments { quick, resume, describe, results } = arguments;
+        let RunArguments { mode: ModeArguments { quick, describe }, resume, results } = arguments;
         let scratch = tempfile::Builder::new().prefix(&format!("strowger-{name}-results-")).tempdir();
         let scratch = scratch.map_err(|error| error.to_string())?;
         let usual = format!("{name}.json");

@@ -439,7 +439,14 @@ impl Pending {
 
 /// Builds a response to a request. `to_tag` is added if To has no tag.
 fn response(request: &str, status: u16, to_tag: &str, fields: &str) -> String {
-    let mut text = format!("SIP/2.0 {status} So\r\n");
+    let reason = match status {
+        100 => "Trying",
+        180 => "Ringing",
+        200 => "OK",
+        503 => "Service Unavailable",
+        _ => "So",
+    };
+    let mut text = format!("SIP/2.0 {status} {reason}\r\n");
     for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
         for value in values(request, name) {
             let is_new = name == "To" && tag(request, "To").is_empty();

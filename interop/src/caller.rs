@@ -17,6 +17,8 @@ const LIFETIME: Duration = Duration::from_secs(32);
 const AT_A_TIME: usize = 16;
 /// Default callee.
 const CALLEE: &str = "sip:you@pool.test";
+/// Default caller.
+const CALLER: &str = "<sip:me@example.com>";
 
 /// A user agent on a UDP socket that makes calls through one server.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Caller {
     socket: UdpSocket,
     local: SocketAddr,
     server: SocketAddr,
+    /// Value of From, without its tag.
+    from: String,
     callee: String,
     calls: BTreeMap<String, Call>,
     /// Number that keeps branches and tags distinct between calls with the same Call-ID.
@@ -83,12 +87,25 @@ impl Caller {
     pub fn on(socket: UdpSocket, server: SocketAddr) -> Caller {
         let local = socket.local_addr().expect("a bound socket has an address");
         socket.set_read_timeout(Some(TICK)).expect("a time-out can be set");
-        Caller { socket, local, server, callee: CALLEE.to_owned(), calls: BTreeMap::new(), number: 0 }
+        Caller {
+            socket,
+            local,
+            server,
+            from: CALLER.to_owned(),
+            callee: CALLEE.to_owned(),
+            calls: BTreeMap::new(),
+            number: 0,
+        }
     }
 
     /// Sets the callee of calls that begin later.
     pub fn call_whom(&mut self, uri: &str) {
         uri.clone_into(&mut self.callee);
+    }
+
+    /// Sets the value of From, without a tag, of calls that begin later.
+    pub fn call_as(&mut self, from: &str) {
+        from.clone_into(&mut self.from);
     }
 
     /// Sends all further messages to this server, as a client does whose server has failed.
@@ -106,9 +123,10 @@ impl Caller {
     pub fn begin_with(&mut self, call_id: &str, fields: &str, hangs_up: bool) {
         self.number += 1;
         let (local, number, now, callee) = (self.local, self.number, Instant::now(), &self.callee);
+        let from = &self.from;
         let invite = format!(
             "INVITE {callee} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bK-invite-{number}\r\nMax-Forwards: 70\r\n\
-             From: <sip:me@example.com>;tag=caller-{number}\r\nTo: <{callee}>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\
+             From: {from};tag=caller-{number}\r\nTo: <{callee}>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\
              Contact: <sip:me@{local}>\r\n{fields}Content-Length: 0\r\n\r\n"
         );
         let call = Call {

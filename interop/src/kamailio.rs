@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::authority::{Authority, IssuedCertificate};
 use crate::process::{Process, read};
 use crate::{PATIENCE, Program, poll};
 
@@ -42,6 +43,58 @@ impl Kamailio {
         Kamailio::run(host, port, &dispatching(host, port, list))
     }
 
+    /// Starts Kamailio at `host:port` over UDP and at `secure` over TLS, where it asks for a certificate and shows its
+    /// own. Calls over TLS go to the UDP port `phone` of the same host, and calls over UDP to `server` over TLS.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn secure(
+        (host, port): (Ipv4Addr, u16),
+        secure: u16,
+        (own, authority): (&IssuedCertificate, &Authority),
+        (phone, server): (u16, SocketAddr),
+    ) -> Kamailio {
+        let IssuedCertificate { certificate, key } = own;
+        let ca = authority.ca();
+        let settings = |role| {
+            format!(
+                "[{role}:default]\nmethod = TLSv1.2+\nverify_certificate = yes\nrequire_certificate = yes\n\
+                 certificate = {}\nprivate_key = {}\nca_list = {}\n",
+                certificate.display(),
+                key.display(),
+                ca.display()
+            )
+        };
+        // A file of its own beside the certificate.
+        let list = certificate.with_file_name("kamailio-tls.cfg");
+        fs::write(&list, settings("server") + &settings("client")).expect("the settings can be written");
+        let kamailio = Kamailio::run(host, port, &secured((host, port), secure, &list, (phone, server)));
+        let is_open = || TcpStream::connect((host, secure)).is_ok().then_some(());
+        assert!(poll(PATIENCE, is_open).is_some(), "kamailio opens no port for TLS:\n{}", kamailio.log());
+        kamailio
+    }
+
+    /// Returns whether Kamailio's module for TLS is installed.
+    ///
+    /// # Panics
+    /// If it is missing although Kamailio is installed and `STROWGER_REQUIRE_INTEROP=1`.
+    #[must_use]
+    pub fn speaks_tls() -> bool {
+        if !Program::Kamailio.available() {
+            return false;
+        }
+        // Debian's folder for libraries is named after the processor.
+        let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut modules = folders.chain(["/usr/lib64".into()]).map(|folder| folder.join("kamailio/modules/tls.so"));
+        let has_module = modules.any(|module| module.is_file());
+        assert!(has_module || !crate::program::is_required(), "kamailio-tls-modules is not installed");
+        if !has_module {
+            let _ = writeln!(io::stderr(), "skipped: kamailio-tls-modules is not installed");
+        }
+        has_module
+    }
+
     /// Returns whether Kamailio's module and table definitions for this database (`mysql`, `postgres` or `sqlite`)
     /// are installed.
     ///
@@ -54,7 +107,7 @@ impl Kamailio {
         }
         let has_tables = schema_folder(database).is_dir();
         let package = format!("kamailio-{database}-modules");
-        assert!(has_tables || !crate::program::required(), "{package} is not installed");
+        assert!(has_tables || !crate::program::is_required(), "{package} is not installed");
         if !has_tables {
             let _ = writeln!(io::stderr(), "skipped: {package} is not installed");
         }
@@ -89,7 +142,7 @@ impl Kamailio {
         // Kamailio changes its working directory before it opens its sockets, so paths must be absolute.
         let config = config.replace("@folder@", &folder.path().display().to_string());
         fs::write(&file, config).expect("the configuration can be written");
-        let arguments = ["-f", "kamailio.cfg", "-DD", "-E", "-m", "16", "-M", "4", "-Y", "."].map(String::from);
+        let arguments = ["-f", "kamailio.cfg", "-DD", "-E", "-m", "32", "-M", "4", "-Y", "."].map(String::from);
         let log = folder.path().join("kamailio.log");
         let mut process = Process::start(&Program::Kamailio.path(), &arguments, log);
         let address = format!(" {:08X}:{port:04X} ", u32::from_ne_bytes(host.octets()));
@@ -105,6 +158,12 @@ impl Kamailio {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Returns the number of its first process, of which the others are children.
+    #[must_use]
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Returns the output of `kamcmd dispatcher.list`: the state of its sets, one fact per line.
@@ -142,6 +201,24 @@ impl Drop for Kamailio {
     }
 }
 
+/// What all configurations do with requests within a dialog.
+const WITHIN_DIALOG: &str = r#"    if (has_totag()) {
+        if (loose_route()) {
+            t_relay();
+        } else if (is_method("ACK") && t_check_trans()) {
+            t_relay();
+        }
+        exit;
+    }
+"#;
+
+/// What they do with a CANCEL.
+const CANCEL: &str = r#"    if (is_method("CANCEL")) {
+        if (t_check_trans()) t_relay();
+        exit;
+    }
+"#;
+
 /// Returns the common beginning of all configurations.
 fn head(host: Ipv4Addr, port: u16) -> String {
     format!(
@@ -176,19 +253,7 @@ request_route {{
         sl_send_reply("483", "Too Many Hops");
         exit;
     }}
-    if (has_totag()) {{
-        if (loose_route()) {{
-            t_relay();
-        }} else if (is_method("ACK") && t_check_trans()) {{
-            t_relay();
-        }}
-        exit;
-    }}
-    if (is_method("CANCEL")) {{
-        if (t_check_trans()) t_relay();
-        exit;
-    }}
-    t_check_trans();
+{WITHIN_DIALOG}{CANCEL}    t_check_trans();
     if (is_method("INVITE")) {{
         if (!pv_proxy_authenticate("carrier.example", "{password}", "0")) {{
             proxy_challenge("carrier.example", "1");
@@ -206,6 +271,34 @@ request_route {{
     )
 }
 
+fn secured((host, port): (Ipv4Addr, u16), secure: u16, settings: &Path, (phone, server): (u16, SocketAddr)) -> String {
+    let head = head(host, port)
+        .replace("disable_tcp=yes", &format!("enable_tls=yes\ntcp_children=1\nlisten=tls:{host}:{secure}"));
+    format!(
+        r#"{head}loadmodule "textops.so"
+loadmodule "siputils.so"
+loadmodule "tls.so"
+modparam("tls", "config", "{settings}")
+
+request_route {{
+{WITHIN_DIALOG}{CANCEL}    t_check_trans();
+    record_route();
+    if ($proto == "tls") {{
+        if (!is_peer_verified()) {{
+            sl_send_reply("403", "Who Are You");
+            exit;
+        }}
+        $du = "sip:{host}:{phone}";
+    }} else {{
+        $du = "sip:{server};transport=tls";
+    }}
+    t_relay();
+}}
+"#,
+        settings = settings.display()
+    )
+}
+
 fn dispatching(host: Ipv4Addr, port: u16, list: &Path) -> String {
     let head = head(host, port);
     format!(
@@ -217,15 +310,7 @@ modparam("ctl", "binrpc", "unixs:@folder@/ctl")
 modparam("dispatcher", "list_file", "{list}")
 
 request_route {{
-    if (has_totag()) {{
-        if (loose_route()) {{
-            t_relay();
-        }} else if (is_method("ACK") && t_check_trans()) {{
-            t_relay();
-        }}
-        exit;
-    }}
-    t_check_trans();
+{WITHIN_DIALOG}    t_check_trans();
     record_route();
     if (!ds_select_dst("1", "4")) {{
         sl_send_reply("503", "Nobody");
@@ -263,15 +348,7 @@ request_route {{
         save("location");
         exit;
     }}
-    if (has_totag()) {{
-        if (loose_route()) {{
-            t_relay();
-        }} else if (is_method("ACK") && t_check_trans()) {{
-            t_relay();
-        }}
-        exit;
-    }}
-    t_check_trans();
+{WITHIN_DIALOG}    t_check_trans();
     record_route();
     if (!lookup("location")) {{
         sl_send_reply("404", "Not Found");

@@ -1,8 +1,8 @@
 //! Real programs against a running Strowger.
 //!
 //! The tests of this crate start the `strowger` binary on a free loopback port and let phones
-//! (`baresip`, `linphonec`) and scripted user agents (`SIPp`) talk to it; what they report is what is
-//! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
+//! (`baresip`, `linphonec`, a web page in `chromium`) and scripted user agents (`SIPp`) talk to it; what they report is what is
+//! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`], [`WebPhone`] and
 //! [`Sipp`] are the other ends, and so are [`Caller`] and [`Callee`], which the test plays itself, and [`Load`] and [`Answerer`],
 //! our own load generator; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
 //! addresses, [`bind9`] is the name server, whose zone [`ZoneUpdater`] changes, and [`Keepalived`] lets one address be that of either of two machines.
@@ -11,14 +11,19 @@
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
 //! - `STROWGER_REQUIRE_INTEROP=1`: a program that is not installed fails the test instead of skipping it.
 
+mod administration;
+mod authority;
 pub mod bind9;
+mod browser;
 mod callee;
 mod caller;
+mod certificate;
 pub mod checker;
 pub mod connection_load;
 mod databases;
 mod dns_zone;
 pub mod failover;
+mod jssip;
 mod kamailio;
 mod keepalived;
 mod linphone;
@@ -27,23 +32,34 @@ mod machine;
 mod md5;
 mod namespace;
 mod nat;
+pub mod operate;
 mod phone;
 mod ports;
 mod process;
 mod program;
+mod prometheus;
 mod registrant;
 mod relay;
+mod rtpengine;
 mod server;
 pub mod sharing;
 mod sipp;
 pub mod stages;
+mod tshark;
 mod watch;
+mod web_phone;
+mod web_server;
 pub mod wire;
 
+pub use administration::AdministrationPage;
+pub use authority::{Authority, IssuedCertificate};
+pub use browser::Browser;
 pub use callee::{AnswerBehavior, CallSnapshot, Callee, Stage};
 pub use caller::{Call, Caller};
+pub use certificate::{Certificate, key_hash};
 pub use databases::{Arrangement, Database, Engines};
 pub use dns_zone::{Resolver, ZoneUpdater};
+pub use jssip::jssip;
 pub use kamailio::Kamailio;
 pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;
@@ -55,12 +71,17 @@ pub use nat::Nat;
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};
 pub use process::Process;
-pub use program::Program;
+pub use program::{Program, is_required};
+pub use prometheus::Prometheus;
 pub use registrant::Registrant;
 pub use relay::{LossyRelay, Traffic};
-pub use server::{Config, Route, Server};
+pub use rtpengine::{Relayed, Rtpengine};
+pub use server::{Config, Route, Server, binary};
 pub use sipp::{Sipp, SippRun, register};
+pub use tshark::{SeenMessage, Tshark, traced_messages};
 pub use watch::Watch;
+pub use web_phone::WebPhone;
+pub use web_server::{WebFile, WebServer};
 
 use std::time::{Duration, Instant};
 

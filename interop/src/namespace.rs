@@ -40,7 +40,7 @@ impl Namespace {
         } else if !missing.is_empty() {
             let missing =
                 format!("{missing:?} are not installed (apt-get install iproute2 nftables conntrack keepalived)");
-            assert!(!program::required(), "{missing}");
+            assert!(!program::is_required(), "{missing}");
             missing
         } else {
             return true;

@@ -74,6 +74,19 @@ impl Phone {
         Phone::launch(name, &settings, &["-4"], None)
     }
 
+    /// Starts a phone that can exchange audio with browsers (ICE, DTLS-SRTP) in a network namespace. The address must not
+    /// be a loopback address, since neither side proposes those.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_for_browsers(name: &'static str, host: Ipv4Addr, network: &Namespace) -> Phone {
+        let listen = SocketAddr::from((host, free_port_pair()));
+        let modules = "module ice.so\nmodule srtp.so\nmodule dtls_srtp.so\nrtcp_mux yes\n";
+        let settings = format!("sip_listen {listen}\nnet_interface {host}\n{modules}");
+        Phone::launch(name, &settings, &["-4"], Some(network))
+    }
+
     /// Starts a phone that uses the IPv4 and IPv6 addresses of this interface and chooses its own ports.
     ///
     /// # Panics
@@ -151,6 +164,18 @@ impl Phone {
              outbound=\"sip:{address};transport={transport}\";regint=600"
         );
         self.register_account(&account)
+    }
+
+    /// Like [`Phone::register_over`], as a phone [for browsers](Phone::start_for_browsers).
+    ///
+    /// # Panics
+    /// If neither event arrives.
+    pub fn register_for_browsers(&mut self, transport: &str, address: SocketAddr) -> Event {
+        let name = self.name;
+        self.register_account(&format!(
+            "<sip:{name}@example.com;transport={transport}>;auth_pass=\"secret of {name}\";regint=600;medianat=ice;\
+             mediaenc=dtls_srtp;outbound=\"sip:{address};transport={transport}\""
+        ))
     }
 
     /// Like [`Phone::register_over`] with TCP, as a device that keeps its connection alive (RFC 5626).

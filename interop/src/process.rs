@@ -43,7 +43,21 @@ impl Process {
     /// If it cannot be started.
     #[must_use]
     pub fn start_interactive(program: &Path, arguments: &[String], log: PathBuf) -> Process {
-        Process::spawn(program, arguments, log, Stdio::piped(), None)
+        Process::start_interactive_in(None, program, arguments, log)
+    }
+
+    /// Like [`Process::start_interactive`], optionally in a network namespace.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    #[must_use]
+    pub fn start_interactive_in(
+        network: Option<&Namespace>,
+        program: &Path,
+        arguments: &[String],
+        log: PathBuf,
+    ) -> Process {
+        Process::spawn(program, arguments, log, Stdio::piped(), network)
     }
 
     fn spawn(program: &Path, arguments: &[String], log: PathBuf, stdin: Stdio, network: Option<&Namespace>) -> Process {

@@ -12,16 +12,32 @@ pub enum Program {
     Baresip,
     /// The softphone `linphonec`, the only one that supports SHA-256 digests.
     Linphone,
+    /// The browser `chromium`.
+    Chromium,
+    /// The package manager `npm`, for the library of web phones.
+    Npm,
+    /// The tool `openssl`, which makes certificates.
+    OpenSsl,
     /// The scripted user agent `sipp`.
     Sipp,
     /// The SIP server `kamailio`.
     Kamailio,
+    /// The media engine `rtpengine`.
+    Rtpengine,
     /// The database `redis-server`.
     Redis,
     /// The database `postgres`.
     Postgres,
     /// The database `mariadbd`.
     MariaDb,
+    /// The monitoring system `prometheus`.
+    Prometheus,
+    /// The packet analyser `tshark`.
+    Tshark,
+    /// The viewer `sngrep`, which is a collector of HEP.
+    Sngrep,
+    /// The balancer `haproxy`.
+    HaProxy,
     /// The library for synchronous replication between several `mariadbd`.
     Galera,
 }
@@ -67,11 +83,19 @@ impl Program {
         match self {
             Program::Baresip => "baresip",
             Program::Linphone => "linphonec",
+            Program::Chromium => "chromium",
+            Program::Npm => "npm",
+            Program::OpenSsl => "openssl",
             Program::Sipp => "sipp",
             Program::Kamailio => "kamailio",
+            Program::Rtpengine => "rtpengine",
             Program::Redis => "redis-server",
             Program::Postgres => "postgres",
             Program::MariaDb => "mariadbd",
+            Program::Prometheus => "prometheus",
+            Program::Tshark => "tshark",
+            Program::Sngrep => "sngrep",
+            Program::HaProxy => "haproxy",
             Program::Galera => "libgalera_smm.so",
         }
     }
@@ -80,18 +104,27 @@ impl Program {
         match self {
             Program::Baresip => "baresip",
             Program::Linphone => "linphone-cli",
+            Program::Chromium => "chromium",
+            Program::Npm => "npm",
+            Program::OpenSsl => "openssl",
             Program::Sipp => "sip-tester",
             Program::Kamailio => "kamailio",
+            Program::Rtpengine => "rtpengine-daemon",
             Program::Redis => "redis-server",
             Program::Postgres => "postgresql",
             Program::MariaDb => "mariadb-server",
+            Program::Prometheus => "prometheus",
+            Program::Tshark => "tshark",
+            Program::Sngrep => "sngrep",
+            Program::HaProxy => "haproxy",
             Program::Galera => "galera-4 rsync lsof",
         }
     }
 }
 
 /// Returns whether a missing program fails the test.
-pub(crate) fn required() -> bool {
+#[must_use]
+pub fn is_required() -> bool {
     env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1")
 }
 

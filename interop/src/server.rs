@@ -145,15 +145,12 @@ impl Config {
             command(&file, &["user", "add"], &[who, "--password", password]);
         }
         let process = serve(network, &file);
-        let address = self.address();
-        let mut server = Server { process, address, file, folder: Arc::new(folder) };
+        let mut server = Server { process, address: self.address(), file, folder: Arc::new(folder) };
         if self.roams {
             server.wait_until_it_is_asked();
             return server;
         }
-        let bind = || UdpSocket::bind((address.ip(), 0)).expect("a socket");
-        let socket = network.map_or_else(bind, |network| network.inside(bind));
-        server.wait_until_it_answers(&socket);
+        server.wait_in(network);
         server
     }
 
@@ -352,6 +349,23 @@ impl Server {
         command(&self.file, &[&["ctl"], words].concat(), &[])
     }
 
+    /// Starts a trace with these arguments of `ctl trace` and waits until it runs. Its output goes to files beside the
+    /// server's.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn trace(&self, words: &[&str]) -> Process {
+        let arguments = arguments(&self.file, &["ctl", "trace"], words);
+        let mut process = Process::start(&binary(), &arguments, self.folder.path().join("trace.log"));
+        let runs = poll(PATIENCE, || {
+            assert!(process.ended().is_none(), "the trace ends: {}", process.errors());
+            process.errors().contains("waiting for messages").then_some(())
+        });
+        assert!(runs.is_some(), "the trace does not start: {}", process.errors());
+        process
+    }
+
     /// Returns the output of `strowger` with these arguments and the server's configuration.
     ///
     /// # Panics
@@ -442,14 +456,26 @@ impl Server {
     /// # Panics
     /// If it does not answer.
     pub fn restart_on(&mut self, machine: &Machine) {
-        self.process = serve(machine.network(), &self.file);
-        self.wait(machine);
+        self.restart_in(machine.network());
+    }
+
+    /// Like [`restart`](Self::restart), optionally in a network namespace.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub fn restart_in(&mut self, network: Option<&Namespace>) {
+        self.process = serve(network, &self.file);
+        self.wait_in(network);
     }
 
     /// Waits until the server on this machine answers.
     pub(crate) fn wait(&mut self, machine: &Machine) {
+        self.wait_in(machine.network());
+    }
+
+    fn wait_in(&mut self, network: Option<&Namespace>) {
         let bind = || UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
-        let socket = machine.network().map_or_else(bind, |network| network.inside(bind));
+        let socket = network.map_or_else(bind, |network| network.inside(bind));
         self.wait_until_it_answers(&socket);
     }
 
@@ -544,7 +570,11 @@ fn arguments(config: &Configuration, verb: &[&str], rest: &[&str]) -> Vec<String
 }
 
 /// Returns `STROWGER_BIN`, or else the binary built with the tests, or else the one in the workspace's target folder.
-pub(crate) fn binary() -> PathBuf {
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn binary() -> PathBuf {
     if let Some(path) = env::var_os("STROWGER_BIN") {
         return PathBuf::from(path);
     }

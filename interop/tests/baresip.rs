@@ -81,6 +81,33 @@ fn hold_and_resume() {
 }
 
 #[test]
+fn the_operator_hangs_up_for_both() {
+    let Some((server, mut alice, mut bob)) = two_phones(Config::default()) else { return };
+    talk(&mut alice, &mut bob);
+    let call_id = server.calls()[0]["call_id"].as_str().expect("a Call-ID").to_owned();
+    let told = server.control(&["hangup", &call_id]);
+    assert!(told.contains(&format!("{call_id}: answered call from {ALICE} to {BOB} is being ended")), "{told}");
+    assert_eq!(alice.expect_closed(), "Connection reset by peer");
+    assert_eq!(bob.expect_closed(), "Connection reset by peer");
+    assert!(poll(PATIENCE, || server.calls().is_empty().then_some(())).is_some(), "the server has no call left");
+    // Both phones can go on.
+    talk(&mut alice, &mut bob);
+    alice.hang_up();
+    assert_eq!(bob.expect_closed(), "Connection reset by peer");
+}
+
+#[test]
+fn the_operator_hangs_up_while_it_rings() {
+    let Some((server, mut alice, mut bob)) = two_phones(Config::default()) else { return };
+    ring(&mut alice, &mut bob);
+    let call_id = server.calls()[0]["call_id"].as_str().expect("a Call-ID").to_owned();
+    server.control(&["hangup", &call_id]);
+    assert_eq!(alice.expect_closed(), "487 Request Terminated");
+    assert_eq!(bob.expect_closed(), "Connection reset by peer");
+    assert!(!bob.has_seen("CALL_ESTABLISHED"));
+}
+
+#[test]
 fn callee_declines() {
     let Some((_server, mut alice, mut bob)) = two_phones(Config::default()) else { return };
     ring(&mut alice, &mut bob);

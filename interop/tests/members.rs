@@ -1,7 +1,11 @@
 //! Servers that share registrations through a real Redis, PostgreSQL or MariaDB, and phones that call each other
 //! through them. A test whose programs are not installed is skipped.
 
-use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Registrant, Server, wait_until};
+use std::net::{Ipv4Addr, SocketAddr};
+
+use strowger_interop::{
+    Authority, Config, Database, PATIENCE, Phone, Program, Registrant, Server, free_port, wait_until,
+};
 
 const KEY: [u8; 16] = *b"a key of members";
 
@@ -100,6 +104,31 @@ fn phone_on_tcp_is_called_through_the_member_that_has_its_connection() {
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
     alice.call(&mut bob);
+}
+
+#[test]
+fn phone_on_tls_is_called_through_the_member_that_has_its_connection() {
+    if !Program::Redis.available() || !Program::Baresip.available() {
+        return;
+    }
+    let Some(authority) = Authority::new() else { return };
+    let own = authority.issue("server", "DNS:example.com");
+    let redis = Database::start(Program::Redis);
+    let with_tls = |number| {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let config = member(&redis, number, "engine");
+        let more = config.more.clone() + &authority.section(&own, "");
+        let listeners = vec![format!("tls:{address}")];
+        (Config { listeners, more, require: Vec::new(), ..config }.start(), address)
+    };
+    let ((one, first), (two, second)) = (with_tls(1), with_tls(2));
+    wait_until_ready(&[&one, &two]);
+    let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+    assert_eq!(bob.register_over("tls", first).kind, "REGISTER_OK");
+    assert_eq!(alice.register_over("tls", second).kind, "REGISTER_OK");
+    wait_until("the other member has it", || two.registrations() == 2);
+    alice.call(&mut bob);
+    bob.call(&mut alice);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde_json::Value;
-use strowger_interop::{Config, Namespace, PATIENCE, Phone, Program, Server, poll};
+use strowger_interop::{Authority, Config, Namespace, PATIENCE, Phone, Program, Server, free_port, poll};
 
 const ALICE: &str = "sip:alice@example.com";
 const BOB: &str = "sip:bob@example.com";
@@ -26,6 +26,21 @@ fn udp_to_tcp() {
 }
 
 #[test]
+fn tls_to_tls() {
+    on_loopback("tls", "tls");
+}
+
+#[test]
+fn tls_to_udp() {
+    on_loopback("tls", "udp");
+}
+
+#[test]
+fn tcp_to_tls() {
+    on_loopback("tcp", "tls");
+}
+
+#[test]
 fn ipv6_to_ipv4() {
     across_families(("udp", V6), ("udp", V4));
 }
@@ -40,14 +55,22 @@ fn tcp_over_ipv6_to_udp_over_ipv4() {
     across_families(("tcp", V6), ("udp", V4));
 }
 
+#[test]
+fn tls_over_ipv6_to_udp_over_ipv4() {
+    across_families(("tls", V6), ("udp", V4));
+}
+
 fn on_loopback(alices: &str, bobs: &str) {
     if !Program::Baresip.available() {
         return;
     }
-    let server = Config { tcp: true, more: RECORDS.to_owned(), ..Config::default() }.start();
+    let Some(tls) = Tls::new(alices, bobs) else { return };
+    let host = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let config = Config { tcp: true, ..Config::default() };
+    let server = Config { listeners: tls.listeners(host), more: tls.sections(), ..config }.start();
     let [alice, bob] = [("alice", alices), ("bob", bobs)].map(|(name, transport)| {
         let mut phone = Phone::start(name);
-        register(&mut phone, transport, server.address());
+        register(&mut phone, transport, tls.address(transport, server.address()));
         phone
     });
     calls_of_all_kinds(&server, alice, bob, (alices, server.address().ip()));
@@ -65,16 +88,46 @@ fn across_families(alices: (&str, IpAddr), bobs: (&str, IpAddr)) {
     let network = Namespace::new();
     let (IpAddr::V4(v4), IpAddr::V6(v6)) = (V4, V6) else { unreachable!() };
     network.add_interface("lan", v4, v6);
-    let config = Config { host: V4, tcp: true, more: RECORDS.to_owned(), ..Config::default() };
+    let Some(tls) = Tls::new(alices.0, bobs.0) else { return };
+    let config = Config { host: V4, tcp: true, more: tls.sections(), ..Config::default() };
     let six = SocketAddr::new(V6, config.port);
-    let server =
-        Config { listeners: vec![format!("udp:{six}"), format!("tcp:{six}")], ..config }.start_in(Some(&network));
+    let mut listeners = vec![format!("udp:{six}"), format!("tcp:{six}")];
+    listeners.extend(tls.listeners(V6));
+    let server = Config { listeners, ..config }.start_in(Some(&network));
     let [alice, bob] = [("alice", alices), ("bob", bobs)].map(|(name, (transport, host))| {
         let mut phone = Phone::start_on(name, "lan", &network);
-        register(&mut phone, transport, SocketAddr::new(host, server.address().port()));
+        register(&mut phone, transport, tls.address(transport, SocketAddr::new(host, server.address().port())));
         phone
     });
     calls_of_all_kinds(&server, alice, bob, alices);
+}
+
+/// The server's port for TLS and its certificate, if a phone needs them.
+struct Tls {
+    port: u16,
+    authority: Option<Authority>,
+}
+
+impl Tls {
+    /// Returns `None` if TLS is needed and `openssl` is not installed.
+    fn new(alices: &str, bobs: &str) -> Option<Tls> {
+        let authority = if [alices, bobs].contains(&"tls") { Some(Authority::new()?) } else { None };
+        Some(Tls { port: free_port(), authority })
+    }
+
+    fn listeners(&self, host: IpAddr) -> Vec<String> {
+        self.authority.iter().map(|_| format!("tls:{}", SocketAddr::new(host, self.port))).collect()
+    }
+
+    fn sections(&self) -> String {
+        let section = |authority: &Authority| authority.section(&authority.issue("server", "DNS:example.com"), "");
+        RECORDS.to_owned() + &self.authority.as_ref().map(section).unwrap_or_default()
+    }
+
+    /// Returns where a transport is listened for, if UDP is at this address.
+    fn address(&self, transport: &str, address: SocketAddr) -> SocketAddr {
+        if transport == "tls" { SocketAddr::new(address.ip(), self.port) } else { address }
+    }
 }
 
 fn register(phone: &mut Phone, transport: &str, address: SocketAddr) {

@@ -110,7 +110,7 @@ impl Part {
 
 fn main() {
     let arguments = Arguments::parse();
-    if !arguments.run.describe {
+    if !arguments.run.mode.describe {
         let _ = enter(true);
         adopt().expect("processes can be adopted");
     }
@@ -135,7 +135,7 @@ struct Bench {
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
         let binary = programs::existing_strowger(arguments.binary.as_ref())?;
-        if arguments.run.quick {
+        if arguments.run.mode.quick {
             (arguments.seconds, arguments.warm_up, arguments.users) = (1, 1, 5_000);
             (arguments.bindings, arguments.frozen, arguments.patience) = (20_000, 10, 0);
         }
@@ -157,7 +157,7 @@ impl Bench {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        if self.arguments.run.describe {
+        if self.arguments.run.mode.describe {
             return Ok(());
         }
         stay_on(OTHER_CORE).map_err(|error| format!("there is no second core: {error}"))?;
@@ -304,7 +304,7 @@ impl Bench {
         self.describe(&mut text);
         text.push_str(&table::all(&self.runner.results));
         println!("{text}");
-        if self.arguments.run.quick && self.arguments.output.is_none() {
+        if self.arguments.run.mode.quick && self.arguments.output.is_none() {
             return Ok(());
         }
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("CLUSTER.md");

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use strowger_bench::models::describe::{Description, Paths, describe};
-use strowger_bench::models::load::{Load, Outcome, Pace, Spacing, prepare, run};
+use strowger_bench::models::drops::DropMeasurement;
+use strowger_bench::models::load::{Pace, Spacing, prepare};
 use strowger_bench::models::observation::{Observation, write};
-use strowger_bench::models::receive_buffer::room;
-use strowger_bench::models::runs::{self, Run};
+use strowger_bench::models::runs;
 use strowger_bench::models::server::{Kind, Programs, Server};
 use strowger_bench::models::timing;
 use strowger_bench::namespace::enter;
@@ -18,6 +18,7 @@ use strowger_bench::programs;
 use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::runner::ModeArguments;
 use strowger_bench::server::{circumstances, command_line};
 
 /// Cores of the servers and of the generator.
@@ -30,8 +31,6 @@ const TRIES: u32 = 6;
 const SEEN: [f64; 3] = [0.5, 0.7, 0.9];
 /// Shares of the saturation rate for the prediction: from no drops to drops that callers notice.
 const UNSEEN: [f64; 6] = [0.86, 0.92, 0.98, 1.04, 1.1, 1.16];
-/// Runs at saturation, of which the best counts: a disturbance can only reduce the rate.
-const SATURATIONS: usize = 3;
 /// Calls per second of the run that estimates the rate at which one thread is fully busy.
 const TRIED: f64 = 4_000.0;
 /// Loads at which the wait for one thread is measured: for the fit, for the prediction, and without pauses within a
@@ -46,9 +45,6 @@ struct Arguments {
     /// Parts to measure; results of the others in bench/models are kept [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
-    /// Measures nothing; describes the results in bench/models
-    #[arg(long)]
-    describe: bool,
     /// Numbers of threads and children: c
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
     threads: Vec<u32>,
@@ -64,9 +60,8 @@ struct Arguments {
     /// Seconds of each run that measures waits
     #[arg(long, default_value_t = 7)]
     wait_seconds: u64,
-    /// Smoke test: a little of everything, written to standard output only
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    mode: ModeArguments,
     /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -103,8 +98,7 @@ struct Bench {
     around: String,
     /// Folder for the tables of a run that is not saved.
     scratch: tempfile::TempDir,
-    seed: u64,
-    begun: Instant,
+    drops: DropMeasurement,
     calm: QuietWaiter,
 }
 
@@ -117,7 +111,7 @@ impl Bench {
                 return Err(format!("there is no {}: cargo build --release -p {package}", program.display()));
             }
         }
-        let is_quick = arguments.quick;
+        let is_quick = arguments.mode.quick;
         if is_quick {
             (arguments.seconds, arguments.wait_seconds, arguments.rounds) = (1, 2, 1);
             arguments.threads.truncate(1);
@@ -126,13 +120,22 @@ impl Bench {
         let command = command_line("strowger-bench --bin models");
         let command = command.replace("-p strowger &&", "-p strowger -p strowger-architectures &&");
         let scratch = tempfile::Builder::new().prefix("strowger-models-").tempdir();
-        Ok(Self {
-            arguments,
-            programs: Programs { strowger, architectures },
-            around: circumstances(&command),
-            scratch: scratch.map_err(|error| error.to_string())?,
+        let programs = Programs { strowger, architectures };
+        let drops = DropMeasurement {
+            programs: programs.clone(),
+            seconds: arguments.seconds,
+            rounds: arguments.rounds,
+            seen: SEEN.to_vec(),
+            unseen: UNSEEN.to_vec(),
             seed: 1,
             begun: Instant::now(),
+        };
+        Ok(Self {
+            arguments,
+            programs,
+            around: circumstances(&command),
+            scratch: scratch.map_err(|error| error.to_string())?,
+            drops,
             calm: QuietWaiter::new(&[SERVER_CORE, GENERATOR_CORE], if is_quick { Duration::ZERO } else { PATIENCE }),
         })
     }
@@ -140,7 +143,7 @@ impl Bench {
     fn run(&mut self) -> Result<(), String> {
         let all = [Part::Waits, Part::Pools, Part::Kamailio];
         let groups = if self.arguments.only.is_empty() { all.to_vec() } else { self.arguments.only.clone() };
-        if !self.arguments.describe {
+        if !self.arguments.mode.describe {
             stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
             std::fs::create_dir_all(self.tables()).map_err(|error| error.to_string())?;
             for group in groups {
@@ -161,18 +164,18 @@ impl Bench {
     }
 
     fn tables(&self) -> PathBuf {
-        if self.arguments.quick { self.scratch.path().to_owned() } else { self.report().with_file_name("models") }
+        if self.arguments.mode.quick { self.scratch.path().to_owned() } else { self.report().with_file_name("models") }
     }
 
     fn show(&self) -> Result<(), String> {
-        let pictures = (!self.arguments.quick).then(|| self.report().with_file_name("plots"));
+        let pictures = (!self.arguments.mode.quick).then(|| self.report().with_file_name("plots"));
         for name in ["pools", "kamailio"] {
             runs::settle(&self.tables(), name).map_err(|error| format!("{name}: {error}"))?;
         }
         let places = Paths { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
         let Description { text, summary } = describe(&places)?;
         println!("{text}");
-        if self.arguments.quick {
+        if self.arguments.mode.quick {
             return Ok(());
         }
         let wrong = |error: std::io::Error| error.to_string();
@@ -185,7 +188,7 @@ impl Bench {
     }
 
     fn say(&self, what: &str) {
-        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
+        self.drops.say(what);
     }
 
     fn keep(&self, name: &str, measured: &[Observation]) -> Result<(), String> {
@@ -200,34 +203,11 @@ impl Bench {
             self.calm.wait();
             let found = measure(self)?;
             tries += 1;
-            if tries == TRIES || self.arguments.quick || self.calm.is_calm() {
+            if tries == TRIES || self.arguments.mode.quick || self.calm.is_calm() {
                 return Ok(found);
             }
             self.say("the machine is not calm any more: once more");
         }
-    }
-
-    /// Returns a new seed for each run.
-    fn next_seed(&mut self) -> u64 {
-        self.seed += 1;
-        self.seed
-    }
-
-    fn load(&mut self, pace: Pace, course: Spacing, seconds: u64) -> Load {
-        let seed = self.next_seed();
-        Load { pace, course, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds), seed }
-    }
-
-    /// Returns the calls per second that a server carries in a closed loop.
-    fn saturation(&mut self, kind: Kind) -> Result<f64, String> {
-        let mut best = 0.0_f64;
-        for _ in 0..SATURATIONS {
-            let load = self.load(Pace::Saturation, Spacing::AtOnce, 2);
-            let server = Server::start(kind, &self.programs)?;
-            best = best.max(run(&server, &load)?.carried_per_s);
-        }
-        self.say(&format!("{kind}: {best:.0} calls/s at saturation"));
-        Ok(best)
     }
 
     fn waits(&mut self) -> Result<(), String> {
@@ -254,12 +234,12 @@ impl Bench {
     }
 
     fn waits_at(&mut self, kind: Kind, full: f64, course: Spacing, shares: &[f64]) -> Result<Vec<Observation>, String> {
-        let shares = if self.arguments.quick { &shares[..shares.len().min(2)] } else { shares };
+        let shares = if self.arguments.mode.quick { &shares[..shares.len().min(2)] } else { shares };
         let mut all = Vec::new();
         for share in shares {
             let rate = share * full;
             let (is_late, found) = self.calmly(|bench| {
-                let load = bench.load(Pace::Rate(rate.round()), course, bench.arguments.wait_seconds);
+                let load = bench.drops.load(Pace::Rate(rate.round()), course, bench.arguments.wait_seconds);
                 let server = Server::start(kind, &bench.programs)?;
                 let report = prepare(&load)?.go().map_err(|error| error.to_string())?;
                 let is_late = report.phases.iter().any(|phase| phase.is_measured && phase.bottleneck().is_some());
@@ -296,85 +276,10 @@ impl Bench {
     }
 
     fn drops(&mut self, of: fn(u32) -> Kind, name: &str) -> Result<(), String> {
-        let threads = self.arguments.threads.clone();
+        let for_fit = self.arguments.threads.iter().map(|count| (*count, true));
         let others = if name == "pools" { self.arguments.unseen_threads.clone() } else { Vec::new() };
-        let first = of(threads.first().copied().unwrap_or(1));
-        let (mut all, mut room) = (Vec::new(), None);
-        for count in threads.iter().chain(&others).copied() {
-            let kind = of(count);
-            let full = self.saturation(kind)?;
-            let room = match room {
-                Some(room) => room,
-                None => *room.insert(self.room(first, 1.3 * full)?),
-            };
-            let for_fit = if threads.contains(&count) { &SEEN[..] } else { &[] };
-            let seen = for_fit.iter().map(|share| (true, share * full));
-            let loads: Vec<(bool, f64)> = seen.chain(UNSEEN.iter().map(|share| (false, share * full))).collect();
-            // A message in service has left the socket.
-            self.drops_by_turns(kind, room + u64::from(count), &loads, &mut all)?;
-        }
+        let counts: Vec<(u32, bool)> = for_fit.chain(others.into_iter().map(|count| (count, false))).collect();
+        let all = self.drops.measure(of, &counts)?;
         runs::keep(&self.tables(), name, &self.around, &all).map_err(|error| format!("{name}: {error}"))
-    }
-
-    /// Measures the loads (whether for the fit, and calls per second) in rotation, ascending and descending. The
-    /// machine's speed varies over minutes, so the fit and the prediction must be measured in the same minutes.
-    fn drops_by_turns(
-        &mut self,
-        kind: Kind,
-        queue: u64,
-        loads: &[(bool, f64)],
-        all: &mut Vec<Run>,
-    ) -> Result<(), String> {
-        for round in 0..self.arguments.rounds {
-            let mut turn = loads.to_vec();
-            if round % 2 == 1 {
-                turn.reverse();
-            }
-            for (seen, calls) in turn {
-                let outcome = self.drops_at(kind, calls)?;
-                if !outcome.is_late {
-                    all.push(as_run(kind, queue, seen, calls, &outcome));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the capacity of the socket in packets, measured at a call rate that overloads it.
-    fn room(&mut self, kind: Kind, rate: f64) -> Result<u64, String> {
-        let load = self.load(Pace::Rate(rate.round()), Spacing::AtOnce, 2);
-        let server = Server::start(kind, &self.programs)?;
-        let room = room(&server, &load)?;
-        self.say(&format!("{kind}: room for {room} packets"));
-        Ok(room)
-    }
-
-    fn drops_at(&mut self, kind: Kind, rate: f64) -> Result<Outcome, String> {
-        let load = self.load(Pace::Rate(rate.round()), Spacing::AtOnce, self.arguments.seconds);
-        let server = Server::start(kind, &self.programs)?;
-        let outcome = run(&server, &load)?;
-        self.say(&format!(
-            "{kind}: {:.0} packets/s, {:.2} µs of CPU each, {:.3} of the core, {:.3} % dropped{}",
-            outcome.packets_per_s,
-            1e6 * outcome.each_s(),
-            outcome.processors,
-            100.0 * outcome.drops,
-            if outcome.is_late { "; THE GENERATOR WAS LATE" } else { "" }
-        ));
-        Ok(outcome)
-    }
-}
-
-fn as_run(kind: Kind, queue: u64, seen: bool, calls: f64, outcome: &Outcome) -> Run {
-    Run {
-        name: kind.to_string(),
-        servers: kind.servers(),
-        queue,
-        seen,
-        calls,
-        rate: outcome.packets_per_s,
-        each_us: 1e6 * outcome.each_s(),
-        drops: outcome.drops,
-        cpu: outcome.processors,
     }
 }

@@ -109,7 +109,7 @@ impl Part {
 
 fn main() {
     let arguments = Arguments::parse();
-    if !arguments.run.describe {
+    if !arguments.run.mode.describe {
         let _ = enter(false);
         adopt().expect("processes can be adopted");
         remove_leftovers();
@@ -136,7 +136,7 @@ struct Bench {
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
         let binary = programs::existing_strowger(arguments.binary.as_ref())?;
-        if arguments.run.quick {
+        if arguments.run.mode.quick {
             (arguments.warm_up, arguments.seconds, arguments.rounds) = (2, 3, 1);
             arguments.loads.retain(|times| [1.0, 10.0].contains(times));
             arguments.stream_loads.retain(|times| *times == 10.0);
@@ -147,7 +147,7 @@ impl Bench {
         let conditions = Conditions::of(&place.binary)?.with("the quota", percent);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let is_partial = !arguments.only.is_empty();
-        let patience = if arguments.run.quick { Duration::ZERO } else { PATIENCE };
+        let patience = if arguments.run.mode.quick { Duration::ZERO } else { PATIENCE };
         let mut runner = Runner::<Results>::new(
             "overload",
             (&arguments.run, is_partial),
@@ -172,7 +172,7 @@ impl Bench {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        if self.arguments.run.describe {
+        if self.arguments.run.mode.describe {
             return Ok(());
         }
         stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
@@ -199,8 +199,8 @@ impl Bench {
     fn capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
         let found = self.arguments.capacity.or_else(|| self.runner.results.capacity(contender, mode));
         // A smoke test searches over UDP only.
-        let found =
-            found.or_else(|| self.runner.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.run.quick));
+        let found = found
+            .or_else(|| self.runner.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.run.mode.quick));
         if found.is_none() {
             eprintln!(
                 "SKIPPED: {contender} over {}: its capacity is unknown; measure it with --only capacity",
@@ -220,13 +220,13 @@ impl Bench {
         if self.arguments.capacity.is_some() {
             return;
         }
-        let effort = if self.arguments.run.quick { SearchSettings::QUICK } else { SearchSettings::USUAL };
+        let effort = if self.arguments.run.mode.quick { SearchSettings::QUICK } else { SearchSettings::USUAL };
         let wants = |part| self.parts.contains(&part);
         let mut modes = Vec::new();
-        if self.arguments.run.quick || wants(Part::Udp) || wants(Part::Step) || self.parts == [Part::Capacity] {
+        if self.arguments.run.mode.quick || wants(Part::Udp) || wants(Part::Step) || self.parts == [Part::Capacity] {
             modes.push((Mode::Udp, self.arguments.rounds));
         }
-        let has_time = !self.arguments.run.quick;
+        let has_time = !self.arguments.run.mode.quick;
         if has_time && (wants(Part::Tcp) || self.parts == [Part::Capacity]) {
             modes.push((Mode::Tcp, 1));
         }
@@ -272,7 +272,7 @@ impl Bench {
                 let ask = LoadRequest {
                     warm_up: Duration::from_secs(self.arguments.warm_up),
                     time: Duration::from_secs(seconds),
-                    drain: if self.arguments.run.quick { DRAIN / 4 } else { DRAIN },
+                    drain: if self.arguments.run.mode.quick { DRAIN / 4 } else { DRAIN },
                     ..LoadRequest::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
                 };
                 self.runner.measure(
@@ -292,7 +292,7 @@ impl Bench {
     }
 
     fn steps(&mut self) {
-        let course = if self.arguments.run.quick { step::Schedule::QUICK } else { step::Schedule::USUAL };
+        let course = if self.arguments.run.mode.quick { step::Schedule::QUICK } else { step::Schedule::USUAL };
         for contender in self.contenders.clone() {
             if self.runner.results.steps.iter().any(|one| one.contender == contender) {
                 continue;
@@ -313,8 +313,9 @@ impl Bench {
 
     fn floods(&mut self) {
         let course =
-            if self.arguments.run.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
-        let usual = if self.arguments.run.quick { vec![Kind::Invites, Kind::Passwords] } else { Kind::ALL.to_vec() };
+            if self.arguments.run.mode.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
+        let usual =
+            if self.arguments.run.mode.quick { vec![Kind::Invites, Kind::Passwords] } else { Kind::ALL.to_vec() };
         let floods = if self.arguments.floods.is_empty() { usual } else { self.arguments.floods.clone() };
         let kinds: Vec<Option<Kind>> = [None].into_iter().chain(floods.into_iter().map(Some)).collect();
         for contender in self.contenders.clone() {
@@ -349,7 +350,7 @@ impl Bench {
 
     fn reflections(&mut self) {
         let course =
-            if self.arguments.run.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
+            if self.arguments.run.mode.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
         for contender in self.contenders.clone() {
             if self.runner.results.reflections.iter().any(|one| one.contender == contender) {
                 continue;
@@ -374,7 +375,8 @@ impl Bench {
             eprintln!("SKIPPED: registrations all at once, for strowger load has no workload {}", avalanche::WORKLOAD);
             return;
         }
-        let course = if self.arguments.run.quick { avalanche::Schedule::QUICK } else { avalanche::Schedule::USUAL };
+        let course =
+            if self.arguments.run.mode.quick { avalanche::Schedule::QUICK } else { avalanche::Schedule::USUAL };
         // Kamailio's ratelimit is configured for INVITEs and does not affect REGISTERs.
         let contenders: Vec<_> = self.contenders.iter().copied().filter(|one| *one != Contender::Limits).collect();
         for contender in contenders {
@@ -393,8 +395,11 @@ impl Bench {
     }
 
     fn costs(&mut self) {
-        let (course, pairs) =
-            if self.arguments.run.quick { (cost::Schedule::QUICK, 1) } else { (cost::Schedule::USUAL, COST_PAIRS) };
+        let (course, pairs) = if self.arguments.run.mode.quick {
+            (cost::Schedule::QUICK, 1)
+        } else {
+            (cost::Schedule::USUAL, COST_PAIRS)
+        };
         for number in self.runner.results.costs.len() as u64..pairs {
             self.runner.measure(
                 &format!("cost of control, pair {}", number + 1),
@@ -416,7 +421,7 @@ impl Bench {
     fn show(&self) -> Result<(), String> {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("OVERLOAD.md");
         let output = self.arguments.output.clone().unwrap_or_else(usual);
-        let is_kept = !self.arguments.run.quick || self.arguments.output.is_some();
+        let is_kept = !self.arguments.run.mode.quick || self.arguments.output.is_some();
         let mut text = table::summary(&self.runner.results);
         text.push_str("\n![Goodput by offered load](plots/overload-udp.svg)\n\n");
         self.describe(&mut text);

@@ -104,7 +104,7 @@ impl Part {
 
 fn main() {
     let arguments = Arguments::parse();
-    if !arguments.run.describe {
+    if !arguments.run.mode.describe {
         let _ = enter(false);
         adopt().expect("processes can be adopted");
         remove_leftovers();
@@ -130,7 +130,7 @@ struct Bench {
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
         let binary = programs::existing_strowger(arguments.binary.as_ref())?;
-        if arguments.run.quick {
+        if arguments.run.mode.quick {
             (arguments.fill, arguments.warm_up, arguments.seconds, arguments.patience) = (1, 1, 1, 0);
             arguments.loads = vec![0.5, 1.2];
         }
@@ -158,7 +158,7 @@ impl Bench {
     }
 
     fn run(&mut self) -> Result<(), String> {
-        if self.arguments.run.describe {
+        if self.arguments.run.mode.describe {
             return Ok(());
         }
         stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
@@ -245,7 +245,7 @@ impl Bench {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("TWO_STAGE.md");
         let output = match &self.arguments.output {
             Some(output) => output.clone(),
-            None if self.arguments.run.quick => return Ok(()),
+            None if self.arguments.run.mode.quick => return Ok(()),
             None => usual(),
         };
         plot::draw(&self.runner.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;

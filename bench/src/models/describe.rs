@@ -93,6 +93,9 @@ pub struct Description {
 /// If `strowger plan` fails, or files cannot be read.
 pub fn describe(places: &Paths) -> Result<Description, String> {
     let (mut text, mut summary) = (String::new(), String::new());
+    if let Some(pictures) = &places.pictures {
+        std::fs::create_dir_all(pictures).map_err(|error| format!("{}: {error}", pictures.display()))?;
+    }
     let (mut around, mut summed_up) = (String::new(), String::new());
     for part in PARTS {
         let file = |name: &str| places.tables.join(format!("{name}.csv"));
@@ -100,7 +103,10 @@ pub fn describe(places: &Paths) -> Result<Description, String> {
         if !seen.is_file() || !unseen.is_file() {
             continue;
         }
-        let found = predict(places, part.name, &seen, &unseen)?;
+        let plot = places.pictures.as_ref().map(|folder| folder.join(format!("models-{}.svg", part.name)));
+        let (seen_files, unseen_files) = ([seen], [unseen.clone()]);
+        let files = PlanFiles { name: part.name, seen: &seen_files, unseen: &unseen_files, plot: plot.as_deref() };
+        let found = predict(&places.strowger, files)?;
         let own = circumstances(&unseen).map_err(|error| format!("{}: {error}", unseen.display()))?;
         let has_waits = found["rows"].as_array().into_iter().flatten().any(|row| row["wait_s"]["measured"].is_number());
         let room = if has_waits { String::new() } else { room(&found) };
@@ -137,7 +143,8 @@ fn news(last: &mut String, own: &str) -> String {
 }
 
 /// Returns the capacity of the socket in packets as a sentence: K without the c in service.
-fn room(found: &Value) -> String {
+#[must_use]
+pub fn room(found: &Value) -> String {
     let first = &found["rows"][0];
     let room =
         first["queue"].as_u64().zip(first["servers"].as_u64()).map(|(queue, servers)| queue.saturating_sub(servers));
@@ -153,18 +160,33 @@ fn commands(part: &Part) -> String {
     )
 }
 
-/// Fits, validates and draws a part.
-fn predict(places: &Paths, name: &str, seen: &Path, unseen: &Path) -> Result<Value, String> {
+/// Files of a fit and its validation.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanFiles<'a> {
+    /// Name of the profile.
+    pub name: &'a str,
+    /// Measurements that the fit uses.
+    pub seen: &'a [PathBuf],
+    /// Measurements that it does not use.
+    pub unseen: &'a [PathBuf],
+    /// File for a plot of the validation.
+    pub plot: Option<&'a Path>,
+}
+
+/// Fits a profile and returns the output of its validation.
+///
+/// # Errors
+/// If `strowger plan` fails.
+pub fn predict(strowger: &Path, files: PlanFiles<'_>) -> Result<Value, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let profile = folder.path().join("profile.json");
-    let mut fit = Command::new(&places.strowger);
-    fit.args(["plan", "fit"]).arg(seen).args(["--name", name, "--output"]).arg(&profile);
+    let mut fit = Command::new(strowger);
+    fit.args(["plan", "fit"]).args(files.seen).args(["--name", files.name, "--output"]).arg(&profile);
     said(&mut fit)?;
-    let mut validate = Command::new(&places.strowger);
-    validate.args(["plan", "validate"]).arg(unseen).arg("--profile").arg(&profile).arg("--json");
-    if let Some(pictures) = &places.pictures {
-        std::fs::create_dir_all(pictures).map_err(|error| format!("{}: {error}", pictures.display()))?;
-        validate.arg("--plot").arg(pictures.join(format!("models-{name}.svg")));
+    let mut validate = Command::new(strowger);
+    validate.args(["plan", "validate"]).args(files.unseen).arg("--profile").arg(&profile).arg("--json");
+    if let Some(plot) = files.plot {
+        validate.arg("--plot").arg(plot);
     }
     serde_json::from_slice(&said(&mut validate)?).map_err(|error| format!("{validate:?}: {error}"))
 }
@@ -178,17 +200,17 @@ fn said(command: &mut Command) -> Result<Vec<u8>, String> {
 }
 
 /// Formats a number of JSON, multiplied by `scale`.
-fn cell(value: &Value, scale: f64, digits: usize) -> String {
+pub(crate) fn cell(value: &Value, scale: f64, digits: usize) -> String {
     value.as_f64().map_or_else(|| "–".to_owned(), |value| format!("{:.digits$}", scale * value))
 }
 
 /// Returns (predicted − measured)/measured, in percent.
-fn error(pair: &Value) -> String {
+pub(crate) fn error(pair: &Value) -> String {
     let both = pair["predicted"].as_f64().zip(pair["measured"].as_f64()).filter(|(_, measured)| *measured > 0.0);
     both.map_or_else(|| "–".to_owned(), |(predicted, measured)| format!("{:+.1}", 100.0 * (predicted / measured - 1.0)))
 }
 
-const fn verdict(value: &Value) -> &'static str {
+pub(crate) const fn verdict(value: &Value) -> &'static str {
     match value {
         Value::Bool(true) => "yes",
         Value::Bool(false) => "**no**",
@@ -196,7 +218,7 @@ const fn verdict(value: &Value) -> &'static str {
     }
 }
 
-fn rows(found: &Value, name: &str) -> Vec<Value> {
+pub(crate) fn rows(found: &Value, name: &str) -> Vec<Value> {
     found[name].as_array().cloned().unwrap_or_default()
 }
 
@@ -211,7 +233,9 @@ fn types(file: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-fn waits_table(found: &Value) -> String {
+/// Returns the table of waits of a validation.
+#[must_use]
+pub fn waits_table(found: &Value) -> String {
     let mut text = String::from(
         "| calls/s | λ, packets/s | E[X] predicted µs | measured | ρ predicted % | measured | W predicted µs | measured | error % | within 15 % or 5 µs |\n\
          |---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
@@ -236,7 +260,9 @@ fn waits_table(found: &Value) -> String {
     text
 }
 
-fn drops_table(found: &Value) -> String {
+/// Returns the table of drops of a validation.
+#[must_use]
+pub fn drops_table(found: &Value) -> String {
     let mut text = String::from(
         "| c | K | λ, packets/s | β | E[X_c] predicted µs | measured | ρ predicted % | CPU % | dropped, predicted % | measured |\n\
          |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
@@ -261,7 +287,9 @@ fn drops_table(found: &Value) -> String {
     text
 }
 
-fn one_percent(found: &Value) -> String {
+/// Returns the table of the rates at which 1 % is dropped.
+#[must_use]
+pub fn one_percent(found: &Value) -> String {
     let mut text =
         String::from("| c | predicted, packets/s | measured | error % | within 10 % |\n|---:|---:|---:|---:|---|\n");
     let judged = rows(found, "one_percent");

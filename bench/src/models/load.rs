@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use strowger_traffic::engine::{self, Phase, PhaseReport, Run};
-use strowger_traffic::meter::Meter;
+use strowger_traffic::meter::{Meter, ResponseClass};
 use strowger_traffic::options::{Options, Target, workload_with};
+use strowger_traffic::script::MethodId;
 
 use super::server::{ADDRESS, Server};
 use crate::proxy::DOMAIN;
@@ -67,6 +68,8 @@ pub struct Outcome {
     pub processors: f64,
     /// Whether the generator fell behind.
     pub is_late: bool,
+    /// 99th percentile of the time from INVITE to 180 in milliseconds, if there were any.
+    pub p99_ms: Option<f64>,
 }
 
 impl Outcome {
@@ -82,8 +85,15 @@ impl Outcome {
 /// # Errors
 /// If nothing can be measured.
 pub fn run(server: &Server, load: &Load) -> Result<Outcome, String> {
-    let run = prepare(load)?;
-    let watcher = Watcher::start(server.pid(), ADDRESS.port(), run.clock());
+    carry_out(server.pid(), prepare(load)?)
+}
+
+/// Runs a prepared load against the server with this process.
+///
+/// # Errors
+/// If nothing can be measured.
+pub fn carry_out(server: u32, run: Run) -> Result<Outcome, String> {
+    let watcher = Watcher::start(server, ADDRESS.port(), run.clock());
     let report = run.go().map_err(|error| error.to_string());
     let samples = watcher.stop();
     let report = report?;
@@ -130,6 +140,8 @@ impl ServerUsage {
 fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
     let elapsed = phase.elapsed.as_secs_f64();
     let sent = |meter: &Meter| (meter.sent.total() + meter.repeats_sent) as f64;
+    let meter = phase.meter();
+    let ringing = meter.answer(MethodId::Invite, ResponseClass::Provisional).filter(|times| times.count() > 0);
     let packets_per_s = (sent(&phase.caller) + sent(&phase.callee)) / elapsed;
     Outcome {
         carried_per_s: phase.carried_in_time as f64 / elapsed,
@@ -137,6 +149,7 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
         drops: (drops_per_s / packets_per_s).min(1.0),
         processors,
         is_late: phase.bottleneck().is_some(),
+        p99_ms: ringing.map(|times| times.quantile(0.99).as_secs_f64() * 1e3),
     }
 }
 
@@ -145,6 +158,14 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
 /// # Errors
 /// If the generator cannot run.
 pub fn prepare(load: &Load) -> Result<Run, String> {
+    prepare_with(load, true)
+}
+
+/// Prepares a run; tells whether the generator polls its sockets, which takes a whole core.
+///
+/// # Errors
+/// If the generator cannot run.
+pub fn prepare_with(load: &Load, is_busy_polling: bool) -> Result<Run, String> {
     let said = |error: engine::PlanError| error.to_string();
     let set: Vec<(String, String)> = match load.course {
         Spacing::AtOnce => Vec::new(),
@@ -166,7 +187,7 @@ pub fn prepare(load: &Load) -> Result<Run, String> {
         warm_up: load.warm_up,
         drain: Some(DRAIN),
         retransmits: false,
-        is_busy_polling: true,
+        is_busy_polling,
         ..Options::new(workload, Some(to), load.seed)
     };
     let mut plan = options.plan().map_err(said)?.0;

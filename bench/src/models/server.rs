@@ -32,6 +32,10 @@ pub enum Kind {
     Pool(u32),
     /// Kamailio with this many children.
     Kamailio(u32),
+    /// The same, sending through UDP sockets instead of raw ones: the probe knows the ports of those only.
+    ProbedKamailio(u32),
+    /// Strowger with one worker.
+    Strowger,
     /// The event-based shell that times each message; whether it polls continuously.
     Timed(bool),
 }
@@ -40,7 +44,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, count) = match self {
             Self::Pool(threads) => ("thread pool", threads),
-            Self::Kamailio(children) => ("Kamailio", children),
+            Self::Kamailio(children) | Self::ProbedKamailio(children) => ("Kamailio", children),
+            Self::Strowger => return f.write_str("Strowger"),
             Self::Timed(true) => return f.write_str("one thread awake"),
             Self::Timed(false) => return f.write_str("one thread"),
         };
@@ -53,8 +58,8 @@ impl Kind {
     #[must_use]
     pub const fn servers(self) -> u32 {
         match self {
-            Self::Pool(count) | Self::Kamailio(count) => count,
-            Self::Timed(_) => 1,
+            Self::Pool(count) | Self::Kamailio(count) | Self::ProbedKamailio(count) => count,
+            Self::Strowger | Self::Timed(_) => 1,
         }
     }
 }
@@ -78,8 +83,8 @@ pub struct Server {
 #[derive(Debug)]
 enum Process {
     Shell(Child),
-    /// Kamailio with its folder.
-    Kamailio(RunningServer, #[expect(dead_code, reason = "it is removed when this is dropped")] tempfile::TempDir),
+    /// Kamailio or Strowger with its folder.
+    Peer(RunningServer, tempfile::TempDir),
 }
 
 impl Server {
@@ -95,7 +100,16 @@ impl Server {
             }
             Kind::Timed(true) => Self::shell(&programs.architectures, &["event-based", "--timing", "--awake"]),
             Kind::Timed(false) => Self::shell(&programs.architectures, &["event-based", "--timing"]),
-            Kind::Kamailio(children) => Self::kamailio(&programs.strowger, children),
+            Kind::Strowger => Self::peer(Peer::Strowger, &programs.strowger, &[]),
+            Kind::Kamailio(children) => {
+                let children = format!("RECEIVERS={children}");
+                Self::peer(Peer::Kamailio, &programs.strowger, &["-A", &children, "-A", ROOM_BYTES])
+            }
+            Kind::ProbedKamailio(children) => {
+                let children = format!("RECEIVERS={children}");
+                let more = ["-A", &children, "-A", ROOM_BYTES, "-A", "RAW_SENDS=0"];
+                Self::peer(Peer::Kamailio, &programs.strowger, &more)
+            }
         }
     }
 
@@ -112,7 +126,7 @@ impl Server {
         Ok(server)
     }
 
-    fn kamailio(binary: &Path, children: u32) -> Result<Self, String> {
+    fn peer(peer: Peer, binary: &Path, more: &[&str]) -> Result<Self, String> {
         let folder =
             tempfile::Builder::new().prefix("strowger-models-").tempdir().map_err(|error| error.to_string())?;
         let place = Environment {
@@ -124,10 +138,8 @@ impl Server {
             memory_mib: SHARED_MIB,
             t1_ms: T1_MS,
         };
-        let children = format!("RECEIVERS={children}");
-        let more = ["-A", &children, "-A", ROOM_BYTES];
-        let running = Peer::Kamailio.start_with(&["taskset", "-c", CORE], &place, &more)?;
-        Ok(Self { process: Process::Kamailio(running, folder), lines: Lines::default() })
+        let running = peer.start_with(&["taskset", "-c", CORE], &place, more)?;
+        Ok(Self { process: Process::Peer(running, folder), lines: Lines::default() })
     }
 
     /// Returns the ID of its first process.
@@ -135,7 +147,16 @@ impl Server {
     pub fn pid(&self) -> u32 {
         match &self.process {
             Process::Shell(child) => child.id(),
-            Process::Kamailio(running, _) => running.pid(),
+            Process::Peer(running, _) => running.pid(),
+        }
+    }
+
+    /// Returns the folder of its configuration, if it has one.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        match &self.process {
+            Process::Shell(_) => None,
+            Process::Peer(_, folder) => Some(folder.path()),
         }
     }
 

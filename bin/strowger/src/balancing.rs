@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use strowger_balancer::{Registry, Target, TargetId, TargetState};
 use strowger_control::config::Config;
-use strowger_control::config::values::{TargetSource, WeightedTarget};
+use strowger_control::config::values::{self, TargetSource, WeightedTarget};
 use strowger_control::dns::DnsResolver;
-use strowger_control::protocol::{self, Balancer, NewTarget, Outage};
+use strowger_control::protocol::{self, Balancer, NewTarget, Outage, Response};
 use strowger_control::targets::{
     Changes, Lists, Origin, ServiceNames, ServiceUpdate, Sources, TargetError, TargetSet, TargetSets,
 };
@@ -15,7 +15,7 @@ use strowger_directory::Gateways;
 use strowger_foundation::Timestamp;
 use strowger_locate::LocateError;
 use strowger_message::lossy;
-use strowger_store::NewGateway;
+use strowger_store::{NewGateway, StoreError};
 
 use crate::target_names::{self, DnsUpdate};
 use crate::users::Users;
@@ -152,7 +152,10 @@ impl TargetManager {
     }
 
     /// Returns the target named by `text`: its URI, with or without "sip:", its id, or SET/URI.
-    pub(crate) fn find(&self, text: &str) -> Result<TargetMatch, String> {
+    ///
+    /// # Errors
+    /// The response to a request with that name.
+    pub(crate) fn find(&self, text: &str) -> Result<TargetMatch, Response> {
         let mut found: Vec<TargetMatch> = Vec::new();
         for (set, index, origin) in self.members() {
             let Some(member) = set.set().members().get(index) else { continue };
@@ -166,11 +169,15 @@ impl TargetManager {
         let uri = format!("sip:{text}");
         found.retain(|one| [text, &uri].contains(&&*one.uri) || text == one.id.to_string() || text == one.name());
         match found.as_slice() {
-            [] => Err(format!("there is no target {text:?}; `strowger ctl targets` lists all targets")),
+            [] => {
+                let why = format!("there is no target {text:?}; `strowger ctl targets` lists all targets");
+                Err(Response::NotFound(why))
+            }
             [_] => Ok(found.remove(0)),
             several => {
                 let names: Vec<String> = several.iter().map(TargetMatch::name).collect();
-                Err(format!("{text} is a target of several balancers; name one: {}", names.join(", ")))
+                let names = names.join(", ");
+                Err(Response::Error(format!("{text} is a target of several balancers; name one: {names}")))
             }
         }
     }
@@ -188,22 +195,25 @@ impl TargetManager {
 
     /// Adds a target to a balancer: in the database if the balancer has gateways there, otherwise until the next
     /// reload. Returns whether it is stored.
-    pub(crate) fn add(&mut self, config: &Config, users: &Users, new: &NewTarget) -> Result<bool, String> {
+    ///
+    /// # Errors
+    /// The response to a request that is refused.
+    pub(crate) fn add(&mut self, config: &Config, users: &Users, new: &NewTarget) -> Result<bool, Response> {
         let Some(balancer) = config.balancers.iter().find(|balancer| balancer.name == new.set) else {
             let known: Vec<&str> = config.balancers.iter().map(|balancer| &*balancer.name).collect();
             let known =
                 if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
-            return Err(format!("there is no balancer {:?}; balancers: {known}", new.set));
+            return Err(Response::Error(format!("there is no balancer {:?}; balancers: {known}", new.set)));
         };
         let NewTarget { set, uri, priority, weight, capacity } = new;
-        let target = uri.parse()?;
+        let target = uri.parse::<values::Target>().map_err(Response::Error)?;
         let share = WeightedTarget { target, priority: *priority, weight: (*weight).max(1), capacity: *capacity };
         let is_there = self.members().any(|(of, index, _)| {
             let member = of.set().members().get(index);
             member.is_some_and(|member| member.target.set() == set && member.target.uri() == uri.as_bytes())
         });
         if is_there {
-            return Err(format!("{uri} is already a target of {set}"));
+            return Err(Response::Conflict(format!("{uri} is already a target of {set}")));
         }
         let gateways = balancer.targets.iter().find_map(|source| match source {
             TargetSource::Set(name) => Some(&name.0),
@@ -212,7 +222,7 @@ impl TargetManager {
         if let (Some(of), Some(store)) = (gateways, users.store(config)) {
             let (priority, weight, capacity) = (share.priority, share.weight, share.capacity);
             let new = NewGateway { uri, priority, weight, capacity, description: NOTE, enabled: true };
-            store.and_then(|mut store| store.add_gateway(of, &new)).map_err(|error| error.to_string())?;
+            store.and_then(|mut store| store.add_gateway(of, &new)).map_err(|error| of_store(&error))?;
             return Ok(true);
         }
         let before = self.changes.clone();
@@ -222,13 +232,18 @@ impl TargetManager {
 
     /// Removes a target from its balancer: from the database if it is there, otherwise until the next reload. Returns
     /// whether the removal is stored.
-    pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &TargetMatch) -> Result<bool, String> {
+    ///
+    /// # Errors
+    /// The response to a request that is refused.
+    pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &TargetMatch) -> Result<bool, Response> {
         match (&found.origin, users.store(config)) {
             (None, _) => {
-                Err(format!("{} has been removed from its balancer; it disappears when its last call ends", found.uri))
+                let uri = &found.uri;
+                let why = format!("{uri} has been removed from its balancer; it disappears when its last call ends");
+                Err(Response::NotFound(why))
             }
             (Some(Origin::Database(set)), Some(store)) => {
-                store.and_then(|mut store| store.remove_gateway(set, &found.uri)).map_err(|error| error.to_string())?;
+                store.and_then(|mut store| store.remove_gateway(set, &found.uri)).map_err(|error| of_store(&error))?;
                 Ok(true)
             }
             (Some(_), _) => {
@@ -239,10 +254,10 @@ impl TargetManager {
         }
     }
 
-    fn try_changes(&mut self, config: &Config, users: &Users, before: Changes) -> Result<(), String> {
+    fn try_changes(&mut self, config: &Config, users: &Users, before: Changes) -> Result<(), Response> {
         self.rebuild(config, users.directory().gateways()).map_err(|why| {
             self.changes = before;
-            why.to_string()
+            Response::Error(why.to_string())
         })
     }
 
@@ -324,6 +339,19 @@ impl TargetMatch {
     /// Returns SET/URI.
     fn name(&self) -> String {
         format!("{}/{}", self.set, self.uri)
+    }
+}
+
+/// Returns the response to a request that the database refuses.
+fn of_store(error: &StoreError) -> Response {
+    let why = error.to_string();
+    match error {
+        StoreError::UnknownGateway { .. } => Response::NotFound(why),
+        StoreError::DuplicateGateway { .. } | StoreError::FullSet { .. } | StoreError::TooManyGateways => {
+            Response::Conflict(why)
+        }
+        StoreError::Locked { .. } | StoreError::Shared(_) => Response::Busy(why),
+        _ => Response::Error(why),
     }
 }
 

@@ -12,16 +12,18 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use strowger_calls::CallRecord;
 use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::DatabaseUrl;
 
-use database::CallsDatabase;
+pub(crate) use database::CallsDatabase;
 use line::json;
 
 /// Maximum number of records waiting for the disk.
@@ -51,7 +53,8 @@ struct Shared {
 
 /// Handle of the writer. Dropping it writes the waiting records as far as possible without delay.
 pub(crate) struct Cdr {
-    database: Option<CallsDatabase>,
+    database: RwLock<Option<CallsDatabase>>,
+    clock: Clock,
     orders: Option<SyncSender<CdrCommand>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -61,18 +64,40 @@ impl Cdr {
     /// Starts the thread; without a `path` it writes nothing until it gets one. With `databases`, starts another
     /// thread that writes to the first writable one.
     pub(crate) fn start(path: Option<&Path>, databases: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Self> {
-        let database = if databases.is_empty() { None } else { Some(CallsDatabase::start(databases, clock)?) };
+        let database = RwLock::new(start_database(databases, clock)?);
         let (orders, received) = mpsc::sync_channel(QUEUE);
         let shared = Arc::new(Shared::default());
         let writer = Writer::new(path.map(Path::to_owned), clock, Arc::clone(&shared));
         let thread = thread::Builder::new().name("cdr".to_owned()).spawn(move || writer.run(&received))?;
-        Ok(Self { database, orders: Some(orders), shared, thread: Some(thread) })
+        Ok(Self { database, clock, orders: Some(orders), shared, thread: Some(thread) })
+    }
+
+    /// Starts to write to other databases.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn prepare_database(&self, databases: Vec<DatabaseUrl>) -> io::Result<Option<CallsDatabase>> {
+        start_database(databases, self.clock)
+    }
+
+    /// Writes to another database from now on; the earlier one still gets what was written before.
+    pub(crate) fn set_database(&self, database: Option<CallsDatabase>) {
+        let mut place = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        let earlier = std::mem::replace(&mut *place, database);
+        drop(place);
+        if let Some(earlier) = earlier {
+            self.shared.lost.fetch_add(earlier.lost(), Ordering::Relaxed);
+            earlier.detach();
+        }
+    }
+
+    fn database(&self) -> RwLockReadGuard<'_, Option<CallsDatabase>> {
+        self.database.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues `record` for writing. Never blocks.
-    pub(crate) fn write(&self, record: Box<CallRecord>) {
-        let record = Arc::from(record);
-        if let Some(database) = &self.database {
+    pub(crate) fn write(&self, record: Arc<CallRecord>) {
+        if let Some(database) = &*self.database() {
             database.write(Arc::clone(&record));
         }
         let Some(orders) = &self.orders else { return };
@@ -96,14 +121,18 @@ impl Cdr {
 
     /// Returns the state of the database, if there is one.
     pub(crate) fn database_status(&self) -> Option<protocol::Database> {
-        self.database.as_ref().map(CallsDatabase::status)
+        self.database().as_ref().map(CallsDatabase::status)
     }
 
     /// Returns the number of records lost for the file and the database.
     pub(crate) fn lost(&self) -> u64 {
-        let of_database = self.database.as_ref().map_or(0, CallsDatabase::lost);
+        let of_database = self.database().as_ref().map_or(0, CallsDatabase::lost);
         self.shared.lost.load(Ordering::Relaxed).wrapping_add(of_database)
     }
+}
+
+fn start_database(databases: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Option<CallsDatabase>> {
+    if databases.is_empty() { Ok(None) } else { CallsDatabase::start(databases, clock).map(Some) }
 }
 
 impl Drop for Cdr {
@@ -240,8 +269,9 @@ impl Writer {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
+                    let why = explained(&error);
                     tracing::error!(
-                        "call records cannot be written to {}: {error}; retrying every second",
+                        "call records cannot be written to {}: {why}; retrying every second",
                         path.display()
                     );
                 }
@@ -252,7 +282,7 @@ impl Writer {
     fn try_flush(&mut self, path: &Path) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(OpenOptions::new().append(true).create(true).mode(0o640).open(path)?),
+            None => self.file.insert(open(path)?),
         };
         while let Some(rest) = self.lines.get(self.written..).filter(|rest| !rest.is_empty()) {
             match file.write(rest) {
@@ -263,6 +293,22 @@ impl Writer {
             }
         }
         Ok(())
+    }
+}
+
+/// Opens the file. A pipe without a reader, or with a slow one, fails instead of blocking the thread, which the server
+/// waits for when it stops.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(flags).open(path)
+}
+
+/// Returns why a write failed, in words for pipes too.
+fn explained(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NXIO | Errno::PIPE) => "it is a pipe that no program reads; start the reader".to_owned(),
+        Some(Errno::AGAIN) => "it is a pipe whose reader is too slow".to_owned(),
+        _ => error.to_string(),
     }
 }
 
@@ -277,7 +323,7 @@ mod tests {
     use strowger_message::Message;
     use strowger_net::{ClockPair, RealNanos};
 
-    fn record(call_id: &str) -> Box<CallRecord> {
+    fn record(call_id: &str) -> Arc<CallRecord> {
         let mut calls = Calls::new(&TagKey::new([1; 16]), Limits::default());
         let message = |start: &str, method: &str, to: &str| {
             format!(
@@ -293,10 +339,12 @@ mod tests {
         let answer = message("SIP/2.0 200 OK", "INVITE", ";tag=b");
         let answer = Message::parse(answer.as_bytes()).expect("valid");
         let target = "192.0.2.2:5062".parse().expect("an address");
-        calls.handle_answer(Timestamp::from_millis(4250), key, &answer, target);
+        calls.set_target_trunk(key, Some("pstn"), b"sip:+4930@192.0.2.2;user=phone");
+        let target = Flow::new(ListenerId(0), Transport::Udp, target);
+        calls.handle_answer(Timestamp::from_millis(4250), key, &answer, &target);
         let bye = message("BYE sip:bob@example.com SIP/2.0", "BYE", ";tag=b");
         calls.handle_bye(Timestamp::from_millis(64_250), &Message::parse(bye.as_bytes()).expect("valid"));
-        Box::new(calls.poll_record().expect("ended"))
+        Arc::new(calls.poll_record().expect("ended"))
     }
 
     fn lines(path: &Path) -> Vec<serde_json::Value> {
@@ -320,7 +368,8 @@ mod tests {
         let expected = "{\"start\":\"2026-01-02T03:03:01.678Z\",\"answer\":\"2026-01-02T03:03:04.928Z\",\
              \"end\":\"2026-01-02T03:04:04.928Z\",\"setup_s\":3.25,\"talk_s\":60.0,\"reason\":\"caller hung up\",\
              \"status\":200,\"caller\":\"sip:alice@example.com\",\"callee\":\"sip:bob@example.com\",\
-             \"call_id\":\"c1@192.0.2.1\",\"source\":\"tcp:[2001:db8::1]:5060\",\"target\":\"192.0.2.2:5062\"}\n";
+             \"call_id\":\"c1@192.0.2.1\",\"source\":\"tcp:[2001:db8::1]:5060\",\"target\":\"192.0.2.2:5062\",\
+             \"source_trunk\":null,\"target_trunk\":\"pstn\",\"target_uri\":\"sip:+4930@192.0.2.2\"}\n";
         assert_eq!(json(&record("c1@192.0.2.1"), &now), expected);
     }
 
@@ -363,6 +412,29 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_without_a_reader_blocks_nothing_and_gets_all_records_once_it_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cdr.pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).expect("a pipe");
+        let begin = Instant::now();
+        let cdr = Cdr::start(Some(&path), Vec::new(), Clock::start()).expect("a thread");
+        cdr.write(record("c0"));
+        drop(cdr);
+        assert!(begin.elapsed() < Duration::from_secs(10), "the server stops");
+        let cdr = Cdr::start(Some(&path), Vec::new(), Clock::start()).expect("a thread");
+        cdr.write(record("c1"));
+        let reader = path.clone();
+        let read = thread::spawn(move || {
+            let mut line = String::new();
+            io::BufRead::read_line(&mut io::BufReader::new(File::open(reader).expect("a reader")), &mut line)
+                .map(|_| line)
+        });
+        let line = read.join().expect("no panic").expect("a line");
+        assert!(line.contains("\"call_id\":\"c1\""), "{line}");
+        assert_eq!(cdr.lost(), 0);
+    }
+
+    #[test]
     fn without_a_file_nothing_is_written_until_one_is_set() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cdr.json");
@@ -381,7 +453,7 @@ mod tests {
         let mut writer = Writer::new(Some(path.clone()), Clock::start(), Arc::default());
         let (orders, received) = mpsc::sync_channel(QUEUE);
         for _ in 0..1_000 {
-            orders.try_send(CdrCommand::Write(record("c1").into())).expect("room");
+            orders.try_send(CdrCommand::Write(record("c1"))).expect("room");
         }
         writer.catch_up(&received);
         assert_eq!(lines(&path).len(), 1_000, "several times what is written at once");
@@ -390,7 +462,7 @@ mod tests {
     #[test]
     fn a_full_disk_makes_no_half_lines() {
         let mut writer = Writer::new(Some("/dev/full".into()), Clock::start(), Arc::default());
-        writer.on_order(CdrCommand::Write(record("c1").into()));
+        writer.on_order(CdrCommand::Write(record("c1")));
         writer.flush();
         assert!(writer.is_failing && writer.records == 1);
         // A partial write, a full disk, and then a new file.

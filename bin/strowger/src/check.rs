@@ -13,8 +13,8 @@ use rustix::thread::CpuSet;
 use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, ListenAddress, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
-    Action, Config, ConfigSource, DEFAULT_FILE, Durability, KeepAlive, Mode, Nat, Rewrite, Route, Segmentation, Span,
-    Stateless, Steering, Trunk,
+    Action, Config, ConfigSource, DEFAULT_FILE, Durability, KeepAlive, Mode, Nat, Rewrite, Route, SYSTEM_FILE,
+    Segmentation, Span, Stateless, Steering, Trunk,
 };
 use strowger_foundation::Transport;
 
@@ -22,7 +22,7 @@ use crate::cli::CheckArguments;
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json};
 use crate::text::count;
-use crate::{former_names, gateways, key};
+use crate::{exporters, former_names, gateways, http_certificate, key, tls};
 use connect::ConnectionCheck;
 
 /// Keys common to all servers of a configuration for several, printed before a server is selected.
@@ -51,6 +51,8 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     });
     warnings.extend(balancers::warnings(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
     let key = key(&config, &mut warnings)?;
+    let certificates = tls::check(&config, &mut warnings)?;
+    http_certificate::check(&config.admin, &mut warnings)?;
     let tried = if arguments.connect { ConnectionCheck::all(&config) } else { Vec::new() };
     if arguments.json {
         let value = json!({
@@ -63,6 +65,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
             "control_socket": config.control_socket(),
             "gateways": known.as_ref().map(gateways::in_json).ok(),
             "key": key,
+            "certificates": certificates,
             "stages": stages::in_json(&config),
             "warnings": warnings,
             "connections": arguments.connect.then(|| tried.iter().map(ConnectionCheck::to_json).collect::<Vec<_>>()),
@@ -75,6 +78,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     let place = facts.iter().position(|(name, _)| *name == "routes").unwrap_or(facts.len());
     facts.insert(place, ("gateways", known.as_ref().map_or_else(Clone::clone, gateways::shown)));
     facts.push(("key", shown_key(&config, key.as_deref())));
+    if !certificates.is_empty() {
+        facts.push(("certificates", certificates.iter().map(tls::line).collect::<Vec<_>>().join("\n")));
+    }
     if let Some(shown) = stages::shown(&config) {
         if config.role().is_none() {
             facts.retain(|(name, _)| OF_ALL.contains(name));
@@ -139,7 +145,8 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
 
 /// Returns warnings about settings that exceed this machine, with file and line.
 pub(crate) fn machine_warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
-    let found = config.machine_warnings(cores(), &usable_cores());
+    let mut found = config.machine_warnings(cores(), &usable_cores());
+    found.extend(config.exposure_warnings(file));
     found.into_iter().map(|(key, what)| Config::located(file, &key, what).to_string()).collect()
 }
 
@@ -161,8 +168,10 @@ fn facts(
     domains: &[String],
     workers: u16,
 ) -> Vec<(&'static str, String)> {
-    let read = file
-        .map_or_else(|| format!("the defaults (there is no {DEFAULT_FILE} here)"), |file| file.display().to_string());
+    let read = file.map_or_else(
+        || format!("the defaults (there is no {DEFAULT_FILE} here, and no {SYSTEM_FILE})"),
+        |file| file.display().to_string(),
+    );
     let first = domains.first().map_or("", String::as_str);
     let shown_domains = format!("{} (each address above is treated as {first})", domains.join(", "));
     vec![
@@ -177,6 +186,7 @@ fn facts(
         ("passwords", passwords(config)),
         ("calls", calls(config)),
         ("records", records(config)),
+        ("traces", exporters::summary(config)),
         ("connections", connections(config)),
         ("names", names(config)),
         ("trunks", trunks(config)),
@@ -207,7 +217,8 @@ fn shown_workers(config: &Config, workers: u16) -> String {
         Spin::UpTo(time) => format!("each busy-polls for up to {time} before it sleeps"),
         Spin::Always => "each worker with shards busy-polls all the time".to_owned(),
     };
-    format!("{workers}{of_machine}\n{least}, {cores}\n{steering}; {spin}")
+    let timing = if server.timing { "" } else { "; packets are not timed" };
+    format!("{workers}{of_machine}\n{least}, {cores}\n{steering}; {spin}{timing}")
 }
 
 /// Describes how datagrams are sent.

@@ -5,12 +5,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use strowger_administration::Role;
 use strowger_control::config::Span;
 use strowger_kamailio::Table;
 use strowger_store::MAX_CAPACITY;
 
 use crate::load::LoadArguments;
 use crate::plan::PlanArguments;
+use crate::probe::ProbeArguments;
+use crate::timing::server::ServerTimingArguments;
+use crate::tune::TuneArguments;
 use crate::watch::WatchArguments;
 
 /// A SIP proxy, registrar and redirect server.
@@ -22,7 +27,7 @@ use crate::watch::WatchArguments;
                   Exit codes: 0 success, 1 the command ran and the answer is no, 2 invalid arguments or configuration."
 )]
 pub(crate) struct Cli {
-    /// Configuration file [default: strowger.toml if it exists, otherwise the default of every key]
+    /// Configuration file [default: strowger.toml, else /etc/strowger/strowger.toml, else the default of every key]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// This server's name, if the configuration is for several [default: the host name]
@@ -47,6 +52,12 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  strowger user add alice@example.com\n  strowger user list --json\n\n\
                             A running server uses the change when the command ends.")]
     User(UserArguments),
+    /// Adds, lists and removes tokens, which let people and programs use the page and the API
+    #[command(after_help = "Examples:\n  strowger token add office --role operator\n  strowger token list\n  \
+                            strowger token rm office\n\n\
+                            viewer reads the state; operator also drains targets, removes registrations, traces calls and \
+                            reloads the configuration; administrator also changes users, gateways and targets.")]
+    Token(TokenArguments),
     /// Adds, changes and lists gateways, where calls go that are not for local users
     #[command(
         after_help = "Examples:\n  strowger gateway add pstn sip:192.0.2.1:5060\n  strowger gateway list --json\n\n\
@@ -94,6 +105,17 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  strowger load run --to udp:127.0.0.1:5060 --rate 1000 --calls 10000\n  \
                             strowger load answer --listen udp:127.0.0.1:5070")]
     Load(Box<LoadArguments>),
+    /// Measures where the time of packets goes in any server on this machine, without changing it
+    #[command(
+        after_help = "Examples:\n  strowger probe --port 5060                        whoever serves this port, for ten seconds\n  \
+                            strowger probe --pid $(pgrep -o kamailio) --duration 1m\n  \
+                            strowger probe --port 5060 --html times.html      tables and plots as a page\n  \
+                            strowger probe --port 5060 --log 1000.csv         a line for each packet, for plan fit\n  \
+                            strowger probe --port 53 --protocol udp --json -  other protocols too\n\n\
+                            Times are measured with eBPF, which needs root (or CAP_BPF and CAP_PERFMON). Without it, /proc gives the queue, \
+                            drops and processor time. docs/operating/probe.md says how to read the tables and what to do."
+    )]
+    Probe(Box<ProbeArguments>),
     /// Plans capacity: number of servers, waiting times, losses and availability
     #[command(
         after_help = "Examples:\n  strowger plan size --subscribers 2M              how many servers for two million users\n  \
@@ -104,6 +126,33 @@ pub(crate) enum Command {
                             their numbers and the papers they come from."
     )]
     Plan(Box<PlanArguments>),
+    /// Proposes settings of the host's scheduler, sockets and limits for a SIP server; applies and undoes them
+    #[command(
+        after_help = "Examples:\n  strowger tune                                     what differs, why, and the expected gain\n  \
+                            strowger tune --for kamailio --rate 2000          for a Kamailio with 2,000 calls/s\n  \
+                            strowger tune --pid 4711 --apply nice,rmem-max    changes these two, until the next start\n  \
+                            strowger tune --undo                              restores the former values\n  \
+                            strowger tune --write sysctl                      writes a file that lasts\n  \
+                            strowger tune --explain slice\n\n\
+                            Without --apply, --undo or --write it changes nothing."
+    )]
+    Tune(Box<TuneArguments>),
+    /// Prints the completions of commands for a shell
+    #[command(
+        after_help = "Examples:\n  strowger completions bash > ~/.local/share/bash-completion/completions/strowger\n  \
+                            strowger completions zsh > ~/.zfunc/_strowger\n  \
+                            strowger completions fish > ~/.config/fish/completions/strowger.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Writes a manual page for each command
+    #[command(after_help = "Example:\n  strowger man /usr/local/share/man/man1")]
+    Man {
+        /// The folder for the pages; it is created if necessary
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -306,6 +355,41 @@ pub(crate) struct UserArgument {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TokenArguments {
+    /// Prints JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Makes a token and prints it; it is not shown again
+    #[command(after_help = "Examples:\n  strowger token add office --role administrator\n  \
+                            strowger token add nagios --role viewer --expires 90d")]
+    Add {
+        /// Name of the person or program, for the audit log
+        name: String,
+        /// What it allows: viewer, operator or administrator
+        #[arg(long, default_value_t = Role::Viewer)]
+        role: Role,
+        /// Time after which it is valid no longer, such as 90d [default: never]
+        #[arg(long, value_name = "TIME")]
+        expires: Option<Span>,
+    },
+    /// Lists the names and roles of all tokens
+    #[command(after_help = "Example:\n  strowger token list --json")]
+    List,
+    /// Removes a token; a running server refuses it at once
+    #[command(after_help = "Example:\n  strowger token rm office")]
+    Rm {
+        /// The token's name
+        name: String,
+    },
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct GatewayArguments {
     /// Prints JSON
     #[arg(long, global = true)]
@@ -452,21 +536,43 @@ pub(crate) enum CtlCommand {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
+    /// Ends a call: both parties get a BYE, or CANCEL ends what still rings
+    #[command(after_help = "Example:\n  strowger ctl hangup f81d4fae@192.0.2.1\n\n\
+                            `strowger ctl calls` shows the Call-IDs. A party that does not accept its BYE is \
+                            named in the log. The call's record has the reason \"ended by operator\".")]
+    Hangup {
+        /// Call-ID of the call
+        call_id: String,
+    },
     /// Shows messages as they pass, as a ladder with a column for each party
     #[command(after_help = "Examples:\n  strowger ctl trace --user alice\n  \
                             strowger ctl trace --call-id f81d4fae@192.0.2.1 --messages\n  \
-                            strowger ctl trace --ip 192.0.2.1 --for 5m --json\n\n\
+                            strowger ctl trace --ip 192.0.2.1 --for 5m --json\n  \
+                            strowger ctl trace --user alice --pcap - | wireshark -k -i -\n\n\
                             A call found by user or address is traced on both sides. Credentials and \
                             media keys are masked. Ctrl-C ends it.")]
     Trace(TraceArguments),
+    /// Shows where the time of packets goes: waiting in sockets, in the server, on the way out
+    #[command(after_help = "Examples:\n  strowger ctl timing\n  strowger ctl timing --watch\n  \
+                            strowger ctl timing --duration 1m --html times.html\n  \
+                            strowger ctl timing --since-start --json\n\n\
+                            Rows are types of received messages; K_snd and other parts of sending belong to the message \
+                            that caused them. `strowger probe` measures other programs. The server measures unless \
+                            server.timing is false.")]
+    Timing(ServerTimingArguments),
     /// Reloads the server's configuration, users, gateways and dispatcher lists
-    #[command(after_help = "Examples:\n  strowger ctl reload\n  strowger ctl reload --all\n\n\
-                            Calls and the counters of targets are kept; changes by `strowger ctl targets add | rm` to \
-                            balancers without gateways in the database are discarded.")]
+    #[command(
+        after_help = "Examples:\n  strowger ctl reload\n  strowger ctl reload --dry-run\n  strowger ctl reload --all\n\n\
+                            Prints each change. The whole file is applied or nothing. Calls and the counters of targets are kept; changes by `strowger ctl targets add | rm` to \
+                            balancers without gateways in the database are discarded."
+    )]
     Reload {
         /// Applies to all servers of the configuration on this machine, cluster members before the first stage
         #[arg(long)]
         all: bool,
+        /// Shows what would change, or why nothing could, without a change
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Shows users, calls and load of each second-stage cluster, and moves users between clusters
     #[command(after_help = "Examples:\n  strowger ctl rebalance --as s1\n  strowger ctl rebalance --as s1 --even\n  \
@@ -504,6 +610,17 @@ pub(crate) enum CtlCommand {
         #[arg(long = "for", value_name = "TIME", requires = "wait")]
         time: Option<Span>,
     },
+    /// Lists the addresses that are not served, or adds and removes them
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  strowger ctl ban\n  strowger ctl ban add 192.0.2.7 --for 1h\n  strowger ctl ban rm 192.0.2.7\n\n\
+                            Addresses are also banned after failed authentications ([ban] in the configuration). Bans \
+                            outlast a restart."
+    )]
+    Ban {
+        #[command(subcommand)]
+        command: Option<BanCommand>,
+    },
     /// Resumes sending new calls to a drained target, few at first
     #[command(after_help = "Example:\n  strowger ctl undrain sip:192.0.2.1")]
     Undrain {
@@ -532,6 +649,36 @@ fn cluster_weight(text: &str) -> Result<(String, u16), String> {
     let (name, weight) = text.split_once('=').ok_or("write it as CLUSTER=WEIGHT, such as a=120")?;
     let weight = weight.parse().map_err(|_| format!("{weight:?} is not a weight; write a number from 0 to 65535"))?;
     Ok((name.to_owned(), weight))
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BanCommand {
+    /// Bans an address, or the /64 of an IPv6 address
+    #[command(
+        after_help = "Examples:\n  strowger ctl ban add 192.0.2.7\n  strowger ctl ban add 2001:db8::7 --for 1d\n\n\
+                            Its datagrams are dropped and its connections closed, also if it belongs to a trunk, a member \
+                            or a registered phone."
+    )]
+    Add {
+        /// The address
+        address: IpAddr,
+        /// Duration, such as 1h [default: until `strowger ctl ban rm`]
+        #[arg(long = "for", value_name = "TIME")]
+        time: Option<Span>,
+    },
+    /// Ends the ban of an address and forgets its failures
+    #[command(after_help = "Example:\n  strowger ctl ban rm 192.0.2.7")]
+    Rm {
+        /// The address; of IPv6, any of the banned /64
+        address: IpAddr,
+    },
+    /// Lists the banned addresses, the most recent first
+    #[command(after_help = "Example:\n  strowger ctl ban list --json")]
+    List {
+        /// Maximum number of addresses, up to 65536
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        limit: u32,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -582,6 +729,10 @@ pub(crate) struct TraceArguments {
     /// Shows whole messages below their arrows
     #[arg(long)]
     pub(crate) messages: bool,
+    /// Also writes a packet capture (pcapng) for Wireshark, replacing the file; - writes it to standard output instead
+    /// of the ladder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

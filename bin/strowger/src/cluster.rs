@@ -169,7 +169,7 @@ fn wall() -> u64 {
 
 /// Returns the first UDP listening address that is not a loopback address. If there is none on a machine that listens
 /// on nothing else, returns the loopback address.
-fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
+pub(crate) fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     let of_datagrams = || listeners.iter().filter(|listener| listener.transport == Transport::Udp);
     let others_reach = |listener: &&Listener| !listener.address.ip().is_loopback();
     let found = of_datagrams().find(others_reach).or_else(|| of_datagrams().next());

@@ -1,31 +1,27 @@
 //! `strowger ctl`: controls a running server over its control socket.
 
-use std::io::{self, Write as _};
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde_json::json;
 use strowger_control::config::{Config, ConfigSource};
-use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Balancer, Calls, Database, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent,
-    TraceFilter, TraceRequest, Trunk, WorkerLoad,
+    Balancer, Call, Calls, Database, MediaEngine, Outage, Overload, Registration, Registrations, Request, Response,
+    Status, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
-use crate::cli::{CtlArguments, CtlCommand, TraceArguments};
+use crate::cli::{CtlArguments, CtlCommand};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
 use crate::targets::Wait;
 use crate::text::{clock, count};
-use crate::{address, members, rebalance, reload, store, targets};
-
-/// Width of a ladder in columns.
-const WIDTH: usize = 100;
+use crate::{address, bans, members, rebalance, reload, store, targets, timing, tls, trace_client};
 
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
-    if let CtlCommand::Reload { all: true } = arguments.command {
-        return reload::reload_all(wanted);
+    if let CtlCommand::Reload { all: true, dry_run } = arguments.command {
+        return reload::reload_all(wanted, dry_run);
     }
     let (config, socket) = reach(wanted, arguments)?;
     let socket = socket.as_path();
@@ -41,7 +37,10 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
             Request::Unregister { user, contact: contact.clone() }
         }
         CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
-        CtlCommand::Trace(trace) => return follow(socket, trace, arguments.json),
+        CtlCommand::Hangup { call_id } => Request::EndCall { call_id: call_id.clone() },
+        CtlCommand::Trace(trace) => return trace_client::follow(socket, trace, arguments.json),
+        CtlCommand::Timing(measured) => return timing::server::run(socket, measured, arguments.json),
+        CtlCommand::Reload { dry_run: true, .. } => Request::CheckReload,
         CtlCommand::Reload { .. } => Request::Reload,
         CtlCommand::Targets { set, command: None } => Request::Targets { set: set.clone() },
         CtlCommand::Targets { command: Some(command), .. } => {
@@ -52,12 +51,16 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
             let wait = wait.then_some(Wait { at_most: time.map(|time| time.0) });
             return targets::drain(socket, target, wait, arguments.json);
         }
+        CtlCommand::Ban { command } => return bans::run(socket, command.as_ref(), arguments.json),
         CtlCommand::Undrain { target } => {
             return targets::undrain(socket, target, arguments.json);
         }
     };
     match socket::ask(socket, &request).map_err(Failure::No)? {
-        Response::Error(message) => Err(Failure::No(message)),
+        Response::Error(message)
+        | Response::NotFound(message)
+        | Response::Conflict(message)
+        | Response::Busy(message) => Err(Failure::No(message)),
         Response::Status(status) if matches!(arguments.command, CtlCommand::Members) => match &status.cluster {
             Some(cluster) if arguments.json => Ok(print_json(&json!(cluster))?),
             Some(cluster) => {
@@ -82,13 +85,29 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
         }
         Response::Calls(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Calls(found) => Ok(print_calls(found)?),
+        Response::Ending(ended) if arguments.json => Ok(print_json(&json!(ended))?),
+        Response::Ending(ended) => {
+            let line =
+                |call: Call| format!("{}: {} call from {} to {}", call.call_id, call.state, call.caller, call.callee);
+            ended.calls.into_iter().try_for_each(|call| print_line(&format!("{} is being ended", line(call))))?;
+            Ok(())
+        }
         Response::Targets(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Targets(found) => Ok(targets::print(found)?),
-        Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed | Response::Clusters(_) => {
-            Err(Failure::No("the server sent an unexpected answer".to_owned()))
+        Response::Trace(_)
+        | Response::Timing(_)
+        | Response::Backup(_)
+        | Response::Target(_)
+        | Response::Bans(_)
+        | Response::Ban(_)
+        | Response::Followed
+        | Response::CallSetups(_)
+        | Response::Clusters(_) => Err(Failure::No("the server sent an unexpected answer".to_owned())),
+        Response::Reloaded(what) if arguments.json => Ok(print_json(&json!(what))?),
+        Response::Reloaded(what) => {
+            what.changes.iter().try_for_each(|change| print_line(&change.to_string()))?;
+            Ok(print_line(&what.result)?)
         }
-        Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
-        Response::Reloaded(what) => Ok(print_line(&what)?),
     }
 }
 
@@ -153,6 +172,17 @@ fn print_status(status: &Status) -> io::Result<()> {
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
     }
+    if !status.certificates.is_empty() {
+        let is_due = status.certificates.iter().any(tls::is_due);
+        let lines: Vec<String> = status.certificates.iter().map(tls::line).collect();
+        facts.insert(if is_due { 0 } else { facts.len() }, ("certificates", lines.join("\n")));
+    }
+    if !status.media.is_empty() {
+        let is_out = status.media.iter().any(|engine| !engine.is_up);
+        let state = |engine: &MediaEngine| if engine.is_up { "" } else { ": DOES NOT ANSWER" };
+        let lines: Vec<_> = status.media.iter().map(|one| format!("udp:{}{}", one.address, state(one))).collect();
+        facts.insert(if is_out { 0 } else { facts.len() }, ("media engines", lines.join("\n")));
+    }
     if let Some(cluster) = &status.cluster {
         let place = if cluster.trouble.is_some() || cluster.conflict.is_some() { 0 } else { facts.len() };
         facts.insert(place, ("cluster", members::summary(cluster)));
@@ -176,6 +206,10 @@ fn print_status(status: &Status) -> io::Result<()> {
     }
     if !status.trunks.is_empty() {
         facts.push(("trunks", status.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")));
+    }
+    if let Some(banned) = status.counters.get("bans").and_then(|bans| bans.get("banned")).filter(|banned| **banned > 0)
+    {
+        facts.push(("banned", format!("{} (`strowger ctl ban`)", count(*banned, "address"))));
     }
     let mut counters = Vec::new();
     for (part, names) in &status.counters {
@@ -268,12 +302,18 @@ fn trunk(trunk: &Trunk) -> String {
     text
 }
 
+/// Formats an address as `tcp:192.0.2.1:5060`, or without the transport if an older server has not told it.
+fn shown_peer(transport: &str, address: SocketAddr) -> String {
+    if transport.is_empty() { address.to_string() } else { format!("{}:{address}", transport.to_ascii_lowercase()) }
+}
+
 fn print_registrations(found: Registrations) -> io::Result<()> {
     let is_shared = found.registrations.iter().any(|row| row.member.is_some());
     let of_member = |row: &Registration| row.member.map_or_else(String::new, |member| member.to_string());
     let rows = found.registrations.into_iter().map(|row| {
         let member = of_member(&row);
-        [row.aor, row.contact, format!("{} s", row.expires_s), row.source.to_string(), row.q.to_string(), member]
+        let source = shown_peer(&row.transport, row.source);
+        [row.aor, row.contact, format!("{} s", row.expires_s), source, row.q.to_string(), member]
     });
     let rows: Vec<_> = rows.collect();
     let head = ["ADDRESS", "CONTACT", "EXPIRES IN", "SOURCE", "Q", "MEMBER"];
@@ -291,8 +331,9 @@ fn print_registrations(found: Registrations) -> io::Result<()> {
 
 fn print_calls(found: Calls) -> io::Result<()> {
     let rows = found.calls.into_iter().map(|call| {
-        let target = call.target.map_or_else(String::new, |target| target.to_string());
-        let source = format!("{}:{}", call.transport.to_ascii_lowercase(), call.source);
+        let transport = call.target_transport.unwrap_or_default();
+        let target = call.target.map_or_else(String::new, |target| shown_peer(&transport, target));
+        let source = shown_peer(&call.transport, call.source);
         [call.state, clock(call.age_s), call.caller, call.callee, source, target, call.call_id]
     });
     let rows: Vec<_> = rows.collect();
@@ -301,50 +342,4 @@ fn print_calls(found: Calls) -> io::Result<()> {
         eprintln!("strowger: the list is truncated; --limit shows more");
     }
     Ok(())
-}
-
-/// Prints a trace as its events arrive.
-fn follow(path: &Path, arguments: &TraceArguments, as_json: bool) -> Result<(), Failure> {
-    let TraceArguments { what, time, count, messages } = arguments;
-    let user = what.user.clone().map(TraceFilter::User);
-    let call_id = what.call_id.clone().map(TraceFilter::CallId);
-    let Some(filter) = user.or(call_id).or(what.ip.map(TraceFilter::Ip)) else {
-        return Err(Failure::Usage("name a user, a Call-ID or an address".to_owned()));
-    };
-    let for_ms = time.map(|time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX));
-    let request = TraceRequest { filter, for_ms, count: *count, messages: *messages };
-    let mut ladder = Ladder::new(WIDTH);
-    let mut printed = Ok(());
-    socket::trace(path, request, |event| {
-        if event == TraceEvent::Started {
-            eprintln!("strowger: waiting for messages; Ctrl-C ends the trace");
-        }
-        printed = if as_json { print_event(&event) } else { print_rung(&mut ladder, &event) };
-        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })
-    .map_err(Failure::No)?;
-    Ok(printed?)
-}
-
-/// Prints one line of JSON for each message or loss.
-fn print_event(event: &TraceEvent) -> io::Result<()> {
-    let line = match event {
-        TraceEvent::Message(message) => json!(message),
-        TraceEvent::Lost(count) => json!({ "lost": count }),
-        TraceEvent::Started | TraceEvent::Ended => return Ok(()),
-    };
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
-}
-
-fn print_rung(ladder: &mut Ladder, event: &TraceEvent) -> io::Result<()> {
-    let text = match event {
-        TraceEvent::Message(message) => ladder.message(message),
-        TraceEvent::Lost(count) => ladder.lost(*count),
-        TraceEvent::Started | TraceEvent::Ended => return Ok(()),
-    };
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }

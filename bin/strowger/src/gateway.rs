@@ -1,30 +1,41 @@
 //! `strowger gateway`: gateways for calls outside the server's domains.
 
-use std::path::{Path, PathBuf};
-
 use serde_json::json;
-use strowger_control::config::values::{StoreUrl, Target};
+use strowger_administration::{Gateway, GatewayChange, NewGateway};
 use strowger_control::config::{Config, ConfigSource};
-use strowger_control::protocol::{Outage, Request, Response};
+use strowger_control::protocol::{Change, Outage, Request, Response};
 use strowger_control::socket;
-use strowger_store::{AnyBackend, GatewayChange, GatewayEntry, NewGateway, UserStore};
 
 use crate::cli::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
 use crate::gateways;
 use crate::notify_server::notify_server;
+use crate::operations::GatewayOperations;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::clock;
 
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: GatewayArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(wanted)?;
     let gateways = Gateways { config, json: arguments.json };
-    let is_change = !matches!(arguments.command, GatewayCommand::List { .. });
+    let change = change(&arguments.command);
     gateways.execute(arguments.command)?;
-    if is_change {
-        notify_server(&gateways.config);
+    if let Some(change) = change {
+        notify_server(&gateways.config, change);
     }
     Ok(())
+}
+
+/// Returns what a command changes, for the server's audit log.
+fn change(command: &GatewayCommand) -> Option<Change> {
+    let (action, Member { set, uri }) = match command {
+        GatewayCommand::Add { member, .. } => ("gateway add", member),
+        GatewayCommand::Change { member, .. } => ("gateway change", member),
+        GatewayCommand::Rm(member) => ("gateway rm", member),
+        GatewayCommand::Enable(member) => ("gateway enable", member),
+        GatewayCommand::Disable(member) => ("gateway disable", member),
+        GatewayCommand::List { .. } => return None,
+    };
+    Some(Change::new(action, format!("{set} {uri}")))
 }
 
 struct Gateways {
@@ -35,24 +46,17 @@ struct Gateways {
 impl Gateways {
     fn execute(&self, command: GatewayCommand) -> Result<(), Failure> {
         match command {
-            GatewayCommand::Add { member, priority, weight, capacity, note } => {
-                let uri = &member.uri;
-                let new = NewGateway { uri, priority, weight, capacity, description: &note, enabled: true };
-                self.add(&member, &new)
+            GatewayCommand::Add { member: Member { set, uri }, priority, weight, capacity, note } => {
+                self.add(&NewGateway { set, uri, priority, weight, capacity, note })
             }
             GatewayCommand::Change { member, priority, weight, capacity, note } => {
-                let change = GatewayChange {
-                    priority,
-                    weight,
-                    capacity: capacity.map(|capacity| capacity.0),
-                    description: note.as_deref(),
-                    enabled: None,
-                };
+                let capacity = capacity.map(|capacity| capacity.0);
+                let change = GatewayChange { priority, weight, capacity, note, enabled: None };
                 self.change("changed", &member, &change)
             }
             GatewayCommand::Rm(member) => {
-                self.open()?.remove_gateway(&member.set, &member.uri)?;
-                self.done("removed", &member)
+                self.operations().remove(&member.set, &member.uri)?;
+                self.done("removed", &member.set, &member.uri)
             }
             GatewayCommand::Enable(member) => {
                 let change = GatewayChange { enabled: Some(true), ..GatewayChange::default() };
@@ -66,64 +70,29 @@ impl Gateways {
         }
     }
 
-    /// Opens the existing database. Only adding creates one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if let Some(path) = self.path_of_new()? {
-            return Err(Failure::No(format!(
-                "there are no gateways at {}; add one with `strowger gateway add`, change to the server's folder, or give its \
-                 configuration with -c",
-                path.display()
-            )));
-        }
-        self.open_or_make()
+    const fn operations(&self) -> GatewayOperations<'_> {
+        GatewayOperations::new(&self.config)
     }
 
-    fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if !self.config.store.shared_users.is_any() {
-            return Ok(UserStore::connect(&self.config.shared_users())?.into());
-        }
-        Ok(UserStore::open(self.path()?)?.into())
-    }
-
-    /// Returns the path of the database to be created, if none exists.
-    fn path_of_new(&self) -> Result<Option<PathBuf>, Failure> {
-        let path = self.path()?;
-        let is_new = self.config.store.shared_users.is_any() && !path.exists();
-        Ok(is_new.then(|| absolute(&path)))
-    }
-
-    fn path(&self) -> Result<PathBuf, Failure> {
-        match self.config.store_url() {
-            StoreUrl::Sqlite(path) => Ok(path),
-            StoreUrl::Memory => Err(Failure::Usage(
-                "store.url is memory:, so gateways cannot be stored; write url = \"sqlite:data/strowger.db\", or leave it out"
-                    .to_owned(),
-            )),
-        }
-    }
-
-    fn add(&self, member: &Member, new: &NewGateway<'_>) -> Result<(), Failure> {
-        // Parsed like the targets of a route.
-        let target = member.uri.parse::<Target>().map_err(Failure::Usage)?;
-        let new_at = self.path_of_new()?;
-        self.open_or_make()?.add_gateway(&member.set, new)?;
-        if let Some(path) = new_at {
+    fn add(&self, new: &NewGateway) -> Result<(), Failure> {
+        let added = self.operations().add(new)?;
+        if let Some(path) = added.new_database {
             eprintln!("strowger: note: this is the first row of a new database, {}", path.display());
         }
-        self.done("added", member)?;
-        if let Some(why) = self.config.unreachable(&target) {
-            eprintln!("strowger: warning: {}", why.message_alone());
+        self.done("added", &new.set, &new.uri)?;
+        if let Some(why) = added.warning {
+            eprintln!("strowger: warning: {why}");
         }
-        self.note_unused(&member.set);
+        self.note_unused(&new.set);
         Ok(())
     }
 
-    fn change(&self, what: &str, member: &Member, change: &GatewayChange<'_>) -> Result<(), Failure> {
-        self.open()?.change_gateway(&member.set, &member.uri, change)?;
-        self.done(what, member)
+    fn change(&self, what: &str, Member { set, uri }: &Member, change: &GatewayChange) -> Result<(), Failure> {
+        self.operations().change(set, uri, change)?;
+        self.done(what, set, uri)
     }
 
-    fn done(&self, what: &str, Member { set, uri }: &Member) -> Result<(), Failure> {
+    fn done(&self, what: &str, set: &str, uri: &str) -> Result<(), Failure> {
         if self.json {
             return Ok(print_json(&json!({ "result": what, "set": set, "uri": uri }))?);
         }
@@ -131,27 +100,19 @@ impl Gateways {
     }
 
     fn list(&self, set: Option<&str>) -> Result<(), Failure> {
-        let gateways = self.open()?.list_gateways(set)?;
         let outages = self.outages();
-        let outage_of = |gateway: &GatewayEntry| {
-            let is_it = |outage: &&Outage| {
-                outage.set.as_ref() == Some(&gateway.set) && outage.uri.as_ref() == Some(&gateway.uri)
-            };
-            outages.iter().flatten().find(is_it)
-        };
+        let found = self.operations().list(set, outages.as_deref().unwrap_or_default())?;
         if self.json {
-            let row = |gateway: &GatewayEntry| {
-                let mut row = in_json(gateway);
-                if outages.is_some() {
-                    row["outage"] = json!(outage_of(gateway));
-                }
-                row
-            };
-            let rows: Vec<_> = gateways.iter().map(row).collect();
-            return Ok(print_json(&json!({ "gateways": rows }))?);
+            let mut value = json!(found);
+            if outages.is_none() {
+                // Nobody knows.
+                let rows = value["gateways"].as_array_mut().into_iter().flatten();
+                rows.filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("outage")));
+            }
+            return Ok(print_json(&value)?);
         }
-        let row = |gateway: GatewayEntry| {
-            let state = match outage_of(&gateway) {
+        let row = |gateway: Gateway| {
+            let state = match &gateway.outage {
                 _ if !gateway.enabled => "disabled".to_owned(),
                 Some(outage) => format!("no answer ({}) {}", outage.cause, clock(outage.since_s)),
                 None => "enabled".to_owned(),
@@ -163,10 +124,10 @@ impl Gateways {
                 gateway.weight.to_string(),
                 gateway.capacity.map_or_else(|| "-".to_owned(), |calls| calls.to_string()),
                 state,
-                gateway.description,
+                gateway.note,
             ]
         };
-        let rows: Vec<_> = gateways.into_iter().map(row).collect();
+        let rows: Vec<_> = found.gateways.into_iter().map(row).collect();
         Ok(print_table(["SET", "URI", "PRIORITY", "WEIGHT", "CAPACITY", "STATE", "NOTE"], &rows)?)
     }
 
@@ -184,21 +145,4 @@ impl Gateways {
             eprintln!("strowger: note: no route uses this set; add one with targets = [\"set:{set}\"]");
         }
     }
-}
-
-fn in_json(gateway: &GatewayEntry) -> serde_json::Value {
-    json!({
-        "set": gateway.set,
-        "uri": gateway.uri,
-        "priority": gateway.priority,
-        "weight": gateway.weight,
-        "capacity": gateway.capacity,
-        "enabled": gateway.enabled,
-        "note": gateway.description,
-        "created_s": gateway.created_s,
-    })
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -2,8 +2,9 @@
 //!
 //! The allocator asks the kernel to back all its memory with pages of 2 MiB, and uses separate memory for each thread
 //! and size class. A small server would therefore waste 30 MiB, and a thousand idle connections 1 to 10 MB. A large
-//! server gains some percent of speed, because its tables exceed the TLB. So the process starts without huge pages
-//! and lets the kernel use them once it has grown.
+//! server gains some percent of speed, because its tables exceed the TLB. So the process starts without huge pages,
+//! lets the kernel use them once it has grown, and ends that when it has shrunk: the kernel would fill the pages of which a
+//! peak has left a few bytes in use.
 
 use std::fs;
 
@@ -13,11 +14,15 @@ use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_
 /// Private memory in bytes above which huge pages are worth their waste.
 const WORTH_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Private memory in bytes below which a process that had grown is small again.
+const SMALL_BYTES: u64 = WORTH_BYTES / 4 * 3;
+
 /// State of huge pages for this process.
 #[derive(Debug)]
 pub(crate) struct HugePages {
-    /// Whether this process disabled them itself and may enable them again.
-    is_disabled_here: bool,
+    /// Whether this process disables and enables them itself.
+    is_managed: bool,
+    is_disabled: bool,
 }
 
 impl HugePages {
@@ -26,16 +31,27 @@ impl HugePages {
     pub(crate) fn disable() -> Self {
         let is_possible = transparent_huge_pages_are_disabled().is_ok_and(|are_disabled| !are_disabled);
         // If this fails, the kernel's default remains.
-        Self { is_disabled_here: is_possible && disable_transparent_huge_pages(true).is_ok() }
+        let is_managed = is_possible && disable_transparent_huge_pages(true).is_ok();
+        Self { is_managed, is_disabled: is_managed }
     }
 
-    /// Enables huge pages once the process is large enough. The kernel converts existing memory gradually.
+    /// Enables huge pages once the process is large enough, and disables them once it is small again. The kernel converts
+    /// existing memory gradually.
     pub(crate) fn update(&mut self) {
-        if self.is_disabled_here && private_bytes() >= WORTH_BYTES {
-            self.is_disabled_here = disable_transparent_huge_pages(false).is_err();
-            tracing::debug!(are_spared = self.is_disabled_here, "huge pages");
+        if !self.is_managed {
+            return;
+        }
+        let should_be_disabled = should_be_disabled(self.is_disabled, private_bytes());
+        if should_be_disabled != self.is_disabled && disable_transparent_huge_pages(should_be_disabled).is_ok() {
+            self.is_disabled = should_be_disabled;
+            tracing::debug!(is_disabled = self.is_disabled, "huge pages");
         }
     }
+}
+
+/// Returns whether a process of this size should go without, with a margin so that a size between does not change it.
+fn should_be_disabled(is_disabled: bool, bytes: u64) -> bool {
+    if is_disabled { bytes < WORTH_BYTES } else { bytes < SMALL_BYTES }
 }
 
 /// Returns the resident memory that is neither file-backed nor shared, in bytes.
@@ -61,9 +77,17 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_are_enabled_once_the_process_grows_and_stay_enabled() {
+    fn a_process_that_has_shrunk_goes_without_again() {
+        assert!(should_be_disabled(true, WORTH_BYTES - 1));
+        assert!(!should_be_disabled(true, WORTH_BYTES));
+        assert!(!should_be_disabled(false, SMALL_BYTES));
+        assert!(should_be_disabled(false, SMALL_BYTES - 1));
+    }
+
+    #[test]
+    fn huge_pages_are_enabled_once_the_process_grows() {
         let mut pages = HugePages::disable();
-        if !pages.is_disabled_here {
+        if !pages.is_managed {
             // The test environment has disabled them.
             return;
         }
@@ -74,7 +98,5 @@ mod tests {
         pages.update();
         assert!(!are_disabled());
         drop(large);
-        pages.update();
-        assert!(!are_disabled());
     }
 }

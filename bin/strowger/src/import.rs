@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{Config, ConfigSource};
+use strowger_control::protocol::Change;
 use strowger_control::socket;
 use strowger_kamailio::{Flavor, Identity, Table, Tables, VersionError};
 use strowger_sql::DatabaseUrl;
@@ -46,7 +47,7 @@ pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result
         report.add(part);
     }
     if !import.from.dry_run {
-        notify_server(&import.config);
+        notify_server(&import.config, Change::new("import", url.to_string()));
     }
     report.print(arguments.json)
 }

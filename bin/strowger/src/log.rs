@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 use std::iter;
 use std::mem;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::audit;
 use crate::cdr::Cdr;
+use crate::exporters::EndedCalls;
+use crate::security_log::SecurityLog;
 use crate::status;
 use crate::text::clock;
 use strowger_control::config::{Format, Level, Log, Span};
@@ -18,6 +22,10 @@ use strowger_shard::{Event, NextHopName, NextHopOwner};
 use strowger_trunk::{State, Status};
 use strowger_worker::PanicReport;
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layered, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry, reload};
 
 /// Maximum number of lines of one kind within [`WINDOW`]; further ones are counted and reported in one line.
 const LINES: u32 = 10;
@@ -25,7 +33,35 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Time to collect events. Waking the thread for each ended call would take the worker's core each time.
 const GATHERED_FOR: Duration = Duration::from_millis(20);
 
-pub(crate) fn start(log: &Log) {
+/// The log's layers, which a reload replaces.
+type Filtered = Layered<reload::Layer<Targets, Registry>, Registry>;
+type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
+
+/// Changes the log of the running server.
+pub(crate) struct LogHandle {
+    level: reload::Handle<Targets, Registry>,
+    lines: reload::Handle<Lines, Filtered>,
+}
+
+/// Starts the log.
+pub(crate) fn start(log: &Log) -> LogHandle {
+    let (level, level_handle) = reload::Layer::new(level(log));
+    let (lines, lines_handle) = reload::Layer::new(lines(log));
+    tracing_subscriber::registry().with(level).with(lines).init();
+    LogHandle { level: level_handle, lines: lines_handle }
+}
+
+impl LogHandle {
+    /// Applies a new configuration.
+    pub(crate) fn configure(&self, log: &Log) {
+        // They fail only if the log has ended.
+        drop(self.level.reload(level(log)));
+        drop(self.lines.reload(lines(log)));
+    }
+}
+
+/// Selects what is written: the level, and in any case the audit log.
+fn level(log: &Log) -> Targets {
     let level = match log.level {
         Level::Error => LevelFilter::ERROR,
         Level::Warn => LevelFilter::WARN,
@@ -33,29 +69,36 @@ pub(crate) fn start(log: &Log) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false).with_writer(io::stderr);
-    let builder = builder.with_ansi(io::stderr().is_terminal());
+    Targets::new().with_default(level).with_target(audit::TARGET, level.max(LevelFilter::INFO))
+}
+
+fn lines(log: &Log) -> Lines {
+    let layer = tracing_subscriber::fmt::layer().with_target(false).with_writer(io::stderr);
+    let layer = layer.with_ansi(io::stderr().is_terminal());
     match log.format {
-        Format::Text => builder.init(),
-        Format::Json => builder.json().flatten_event(true).init(),
+        Format::Text => Box::new(layer),
+        Format::Json => Box::new(layer.json().flatten_event(true)),
     }
 }
 
-/// Writes events until all senders are gone; ended calls go to `cdr`.
-pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
+/// Writes events until all senders are gone; ended calls go to `cdr` and `calls`, and what is about security to
+/// `security`.
+pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr, calls: &EndedCalls, security: &SecurityLog) {
     let mut throttle = Throttle::default();
     loop {
-        let first = match throttle.next_end() {
-            Some(end) => events.recv_timeout(end.saturating_duration_since(Instant::now())),
-            None => events.recv().map_err(RecvTimeoutError::from),
-        };
+        // What other threads report to `security` wakes nobody.
+        let looked_at = Instant::now() + WINDOW;
+        let end = throttle.next_end().into_iter().chain(security.report_due()).min().unwrap_or(looked_at);
+        let first = events.recv_timeout(end.saturating_duration_since(Instant::now()));
         match first {
             Ok(first) => {
                 thread::sleep(GATHERED_FOR);
                 for event in iter::once(first).chain(events.try_iter()) {
                     if let Event::Call(record) = event {
+                        let record = Arc::from(record);
+                        calls.write(&record);
                         cdr.write(record);
-                    } else if throttle.admits(kind(&event), Instant::now()) {
+                    } else if !security.handle(&event) && throttle.admits(kind(&event), Instant::now()) {
                         write(event);
                     }
                 }
@@ -65,8 +108,10 @@ pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
         }
         // After each batch: if calls end all the time, the wait above never times out.
         throttle.tell_of_ended(Instant::now());
+        security.report_suppressed(false);
     }
     throttle.tell_of_all();
+    security.report_suppressed(true);
 }
 
 fn account(trunk: &str, status: &Status) {
@@ -115,8 +160,10 @@ pub(crate) fn panic(report: &PanicReport) {
 
 fn kind(event: &Event) -> &'static str {
     match event {
-        Event::Malformed { .. } => "malformed messages",
-        Event::WrongCredentials { .. } => "wrong credentials",
+        Event::Malformed { .. }
+        | Event::WrongCredentials { .. }
+        | Event::Scanner { .. }
+        | Event::HandshakeFailed { .. } => "security",
         Event::WrongIdentity { .. } => "wrong identities",
         Event::TableFull { .. } => "full tables",
         Event::TrunkRegistration { .. } => "registrations of trunks",
@@ -129,17 +176,22 @@ fn kind(event: &Event) -> &'static str {
         Event::Recovery { .. } => "gateways that answer again",
         Event::TargetHealth { .. } => "targets going down or up",
         Event::TooManyContacts { .. } => "too many contacts",
+        Event::LocalContact { .. } => "contacts that lead to this machine",
         Event::TooManyPendingRegisters { .. } => "too many pending REGISTERs",
+        Event::MediaEngine { .. } => "media engines going down or up",
+        Event::MediaFailed { .. } => "calls without a media engine",
+        Event::CallNotEnded { .. } => "parties of ended calls",
         Event::Call(_) => "calls",
     }
 }
 
 fn write(event: Event) {
     match event {
-        Event::Malformed { peer, fault } => tracing::info!(%peer, ?fault, "malformed message"),
-        Event::WrongCredentials { peer, identity } => {
-            tracing::warn!(%peer, identity = lossy(identity.as_bytes()), "wrong credentials");
-        }
+        // The security log has written these.
+        Event::Malformed { .. }
+        | Event::WrongCredentials { .. }
+        | Event::Scanner { .. }
+        | Event::HandshakeFailed { .. } => {}
         Event::WrongIdentity { peer, user, claimed } => {
             let (user, claimed) = (lossy(user.as_bytes()), lossy(claimed.as_bytes()));
             tracing::warn!(%peer, user, claimed, "a user claimed another identity");
@@ -166,8 +218,35 @@ fn write(event: Event) {
         Event::TooManyContacts { peer, aor, limit } => {
             tracing::warn!(%peer, aor, limit, "REGISTER refused: more contacts than registrar.max_contacts");
         }
+        Event::LocalContact { peer, aor, contact } => {
+            tracing::warn!(
+                %peer, aor, contact,
+                "REGISTER refused: its Contact (or Path) leads to this machine; correct the phone, or set registrar.local_contacts"
+            );
+        }
         Event::TooManyPendingRegisters { peer, aor } => {
             tracing::warn!(%peer, aor, "REGISTER refused: too many for its address are waiting for the store");
+        }
+        Event::MediaEngine { engine, is_up: true } => {
+            tracing::info!("media engine udp:{engine} answers again: it gets calls");
+        }
+        Event::MediaEngine { engine, is_up: false } => {
+            tracing::error!(
+                "media engine udp:{engine} does not answer: new calls use the others, or are handled by media.on_failure if none answers; check that rtpengine runs there, and the path to its listen-ng"
+            );
+        }
+        Event::MediaFailed { call_id, reason, is_refused: true } => {
+            tracing::warn!(call_id, "call refused with 503: {reason} (media.on_failure)");
+        }
+        Event::MediaFailed { call_id, reason, is_refused: false } => {
+            tracing::warn!(call_id, "media forwarded without an engine: {reason}");
+        }
+        Event::CallNotEnded { call_id, party, status } => {
+            let answer = status.map_or_else(|| "does not answer".to_owned(), |status| format!("has answered {status}"));
+            tracing::warn!(
+                call_id,
+                "the call was ended by the operator, but its {party} {answer}: it may still have the call; hang up there"
+            );
         }
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),
     }

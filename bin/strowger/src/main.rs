@@ -1,20 +1,29 @@
 //! Strowger: a SIP proxy, registrar and redirect server.
 
 mod address;
+mod admin;
+mod audit;
 mod backup;
 mod balancing;
+mod ban_file;
+mod ban_keeper;
+mod bans;
 mod calls;
 mod cdr;
 mod check;
 mod cli;
 mod cluster;
+mod command_files;
 mod ctl;
 mod database_failure;
 mod durable_store;
+mod exporters;
 mod failure;
+mod files;
 mod former_names;
 mod gateway;
 mod gateways;
+mod http_certificate;
 mod huge_pages;
 mod import;
 mod kamailio;
@@ -24,10 +33,16 @@ mod log;
 mod members;
 mod memory;
 mod notify_server;
+mod operations;
+mod packet_times;
 mod plan;
+mod plot;
+mod probe;
 mod rebalance;
 mod reload;
 mod resolver;
+mod running_config;
+mod security_log;
 mod segmentation;
 mod serve;
 mod status;
@@ -36,11 +51,17 @@ mod table;
 mod target_names;
 mod targets;
 mod text;
+mod timing;
+mod tls;
+mod token;
 mod trace;
+mod trace_client;
+mod tune;
 mod user;
 mod users;
 mod utc;
 mod watch;
+mod web_sockets;
 
 use std::process::ExitCode;
 
@@ -59,6 +80,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Check(arguments) => check::run(wanted, &arguments),
         Command::User(arguments) => user::run(wanted, arguments),
+        Command::Token(arguments) => token::run(wanted, &arguments),
         Command::Gateway(arguments) => gateway::run(wanted, arguments),
         Command::Import(arguments) => import::run(wanted, arguments),
         Command::Ctl(arguments) => ctl::run(wanted, &arguments),
@@ -66,7 +88,11 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => backup::restore(wanted, &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Watch(arguments) => watch::run(wanted, &arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
+        Command::Completions { shell } => command_files::print_completions(shell),
+        Command::Man { folder } => command_files::write_pages(&folder),
         Command::Serve => serve::run(wanted),
     };
     match outcome {

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde_json::json;
-use strowger_control::config::{Config, ConfigSource, DEFAULT_FILE};
+use strowger_control::config::{Config, ConfigSource, default_file};
 use strowger_control::protocol::{ClusterShare, Clusters, Request, Response, Share, WeightProposal};
 use strowger_control::socket;
 
@@ -51,10 +51,10 @@ pub(crate) fn run(
             clock(left as f64)
         )));
     }
-    let file = wanted.file.unwrap_or(Path::new(DEFAULT_FILE));
+    let file = wanted.file.unwrap_or_else(|| default_file());
     write(file, &clusters.clusters)?;
     print_line(&format!("{}: changed", file.display()))?;
-    reload_all(wanted)
+    reload_all(wanted, false)
 }
 
 fn print(clusters: &Clusters) -> io::Result<()> {

@@ -12,7 +12,7 @@ use crate::table::print_line;
 
 /// Reloads all servers of the configuration on this machine: the clusters first, so that they know the users that a
 /// first stage sends them.
-pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
+pub(crate) fn reload_all(wanted: ConfigSource<'_>, is_dry_run: bool) -> Result<(), Failure> {
     let (config, _) = Config::load_for_check(wanted)?;
     if !config.has_stages() {
         return Err(Failure::Usage("--all: the configuration is for one server; omit it".to_owned()));
@@ -24,8 +24,12 @@ pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
             continue;
         }
         asked += 1;
-        let said = match socket::ask(&socket, &Request::Reload) {
-            Ok(Response::Reloaded(done)) => done,
+        let request = if is_dry_run { Request::CheckReload } else { Request::Reload };
+        let said = match socket::ask(&socket, &request) {
+            Ok(Response::Reloaded(done)) => {
+                done.changes.iter().try_for_each(|change| print_line(&format!("{name}: {change}")))?;
+                done.result
+            }
             Ok(Response::Error(why)) | Err(why) => {
                 refused += 1;
                 why
@@ -49,6 +53,7 @@ pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
             )))
         }
         (_, 0) => Ok(()),
+        _ if is_dry_run => Err(Failure::No("not all servers could reload the configuration".to_owned())),
         _ => Err(Failure::No("not all servers have reloaded the configuration".to_owned())),
     }
 }

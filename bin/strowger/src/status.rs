@@ -3,25 +3,29 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use strowger_calls::SetupTimes;
 use strowger_control::dns::DnsCounts;
 use strowger_control::protocol::{
-    Counters, MAX_LISTED, Outage, Overload, Registration, Registrations, Status, Trunk, WorkerLoad,
+    self, CallSetup, Counters, DestinationSetup, MAX_LISTED, MediaEngine, Outage, Overload, Registration,
+    Registrations, Status, Trunk, WorkerLoad,
 };
 use strowger_directory::Directory;
-use strowger_foundation::{Timestamp, Transport};
+use strowger_foundation::{DurationHistogram, Flow, Timestamp, Transport};
 use strowger_locate::{Cause, Hop, NameCounts, Outages};
 use strowger_message::lossy;
 use strowger_registrar::MemberId;
-use strowger_shard::{Listener, NextHopName, NextHopOwner, Snapshot};
+use strowger_shard::{CallDestination, Listener, ListenerState, NextHopName, NextHopOwner, Snapshot};
 use strowger_trunk::State;
-use strowger_worker::{Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, WorkerStatus};
+use strowger_worker::{
+    Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, STREAM_TRANSPORTS, TransportCount, WorkerStatus,
+};
 
 use crate::resolver::Resolver;
 
 pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, uptime: Duration) -> Status {
     let (now, time) = (fleet.status(), resolver.clock.now());
     let mut counters = counters(&now.total);
-    counters.extend(reached(resolver.dns.counts(), resolver.names.counts(), fleet.outages(), time));
+    counters.extend(reached(resolver.dns().counts(), resolver.names.counts(), fleet.outages(), time));
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -34,7 +38,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         loads: now.workers.iter().map(load).collect(),
         draining: snapshot.is_draining,
         overload: overload(&now.total.overload, snapshot),
-        listeners: listeners(snapshot),
+        listeners: own_listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
         store: None,
         cluster: None,
@@ -43,7 +47,10 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
         outages: outages(fleet.outages(), snapshot, resolver, time),
         balancers: Vec::new(),
+        certificates: Vec::new(),
+        media: engines(snapshot),
         key: String::new(),
+        call_setup: call_setup(&now.total.shard.setup),
         counters,
     }
 }
@@ -63,6 +70,37 @@ fn overload(now: &OverloadStatus, snapshot: &Snapshot) -> Overload {
         sorted_by: sorted_by.to_owned(),
         filtered_by_kernel: wide(now.filtered_by_kernel),
     }
+}
+
+fn call_setup(times: &SetupTimes) -> CallSetup {
+    let shown = |times: &DurationHistogram| protocol::SetupTimes {
+        counts: times.counts().to_vec(),
+        sum_s: times.sum().as_secs_f64(),
+    };
+    let SetupTimes { ringing, answered, rejected, cancelled } = times;
+    CallSetup {
+        ringing: shown(ringing),
+        answered: shown(answered),
+        rejected: shown(rejected),
+        cancelled: shown(cancelled),
+    }
+}
+
+/// Returns the times of call setup of the trunks and targets of the configuration.
+pub(crate) fn call_setups(fleet: &Fleet, snapshot: &Snapshot) -> Vec<DestinationSetup> {
+    let members = || snapshot.sets().flat_map(|(set, _)| set.members()).map(|member| &member.target);
+    let targets: BTreeMap<_, _> = members().map(|target| (target.id(), target)).collect();
+    let named = |(to, times): (&CallDestination, &SetupTimes)| {
+        let trunk = to.trunk.and_then(|id| snapshot.trunks.iter().find(|trunk| trunk.id() == id));
+        let target = to.target.and_then(|id| targets.get(&id));
+        (trunk.is_some() || target.is_some()).then(|| DestinationSetup {
+            trunk: trunk.map(|trunk| trunk.name.to_string()),
+            set: target.map(|target| target.set().to_owned()),
+            target: target.map(|target| lossy(target.uri())),
+            setup: call_setup(times),
+        })
+    };
+    fleet.setups().iter().filter_map(named).collect()
 }
 
 fn load(worker: &WorkerStatus) -> WorkerLoad {
@@ -121,6 +159,12 @@ pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolve
     found
 }
 
+/// Returns the media engines.
+fn engines(snapshot: &Snapshot) -> Vec<MediaEngine> {
+    let engines = snapshot.media.iter().flat_map(|policy| policy.engines.iter());
+    engines.map(|engine| MediaEngine { address: engine.address(), is_up: !engine.is_out() }).collect()
+}
+
 /// Formats a hop as `udp:192.0.2.1:5060`.
 pub(crate) fn hop(hop: &Hop) -> String {
     format!("{}:{}", hop.transport.as_str().to_ascii_lowercase(), hop.address)
@@ -139,14 +183,24 @@ fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// Returns the listening addresses by listener id.
+/// Returns the addresses by listener id, also of listeners that were removed.
 pub(crate) fn listeners(snapshot: &Snapshot) -> Vec<String> {
-    snapshot.listeners.iter().map(shown).collect()
+    snapshot.listeners.all().map(shown).collect()
+}
+
+/// Returns the listening addresses, and those that are about to close.
+fn own_listeners(snapshot: &Snapshot) -> Vec<String> {
+    let one = |listener: &Listener| match listener.state() {
+        ListenerState::Draining if listener.transport.is_reliable() => None,
+        ListenerState::Draining => Some(format!("{} (removed, closing)", shown(listener))),
+        ListenerState::Opening | ListenerState::Open | ListenerState::Closed => Some(shown(listener)),
+    };
+    snapshot.listeners.iter().filter_map(one).collect()
 }
 
 pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, limit: usize) -> Registrations {
     let limit = limit.min(MAX_LISTED);
-    let mut found = Registrations::default();
+    let (mut found, mut flows) = (Registrations::default(), Vec::new());
     for stripe in 0..stripes(fleet) {
         fleet.locations().for_each_in_stripe(now, stripe, |binding| {
             if user.is_some_and(|user| user.as_bytes() != binding.aor) {
@@ -156,11 +210,13 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
                 found.more = true;
                 return;
             }
+            flows.push(binding.flow);
             found.registrations.push(Registration {
                 aor: lossy(binding.aor),
                 contact: lossy(binding.uri),
                 expires_s: binding.expires_in_s,
                 source: binding.flow.peer,
+                transport: binding.flow.transport.as_str().to_owned(),
                 q: f64::from(binding.q.unwrap_or(1000)) / 1000.0,
                 member: binding.member.map(MemberId::get),
             });
@@ -168,6 +224,12 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
         if found.more {
             break;
         }
+    }
+    // A flow that may be opened anew names the address to connect to, not the far end of its connection.
+    let is_elsewhere = |flow: &&Flow| flow.reopen;
+    let peers = fleet.peers(flows.iter().filter(is_elsewhere).filter_map(|flow| flow.connection).collect());
+    for (row, flow) in found.registrations.iter_mut().zip(&flows) {
+        row.source = flow.connection.and_then(|id| peers.get(&id)).copied().unwrap_or(row.source);
     }
     found.registrations.sort_by(|a, b| (&a.aor, &a.contact).cmp(&(&b.aor, &b.contact)));
     found
@@ -249,7 +311,10 @@ fn counters(total: &WorkerStatus) -> Counters {
     ];
     let workers = [
         ("keep_alives", worker.keep_alives),
+        ("stun_answered", worker.stun_answered),
+        ("stun_ignored", worker.stun_ignored),
         ("malformed", worker.malformed),
+        ("banned", worker.banned),
         ("foreign_responses", worker.foreign_responses),
         ("handover_sent", worker.handover_sent),
         ("handover_received", worker.handover_received),
@@ -260,6 +325,8 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("event_drops", worker.event_drops),
         ("record_drops", worker.record_drops),
         ("receive_errors", worker.receive_errors),
+        ("media_send_errors", worker.media_send_errors),
+        ("media_drops", worker.media_drops),
         ("shed", worker.shed),
         ("panics", worker.panics),
     ];
@@ -268,7 +335,15 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("workers".to_owned(), part(&mut workers.into_iter())),
         ("shards".to_owned(), part(&mut shard.iter())),
         ("connections".to_owned(), part(&mut std::iter::once(("open", wide(total.connections))).chain(streams.iter()))),
+        ("transports".to_owned(), STREAM_TRANSPORTS.into_iter().flat_map(|one| of_transport(total, one)).collect()),
     ])
+}
+
+/// Returns the counters of the connections of one transport.
+fn of_transport(total: &WorkerStatus, transport: Transport) -> [(String, u64); 4] {
+    let TransportCount { open, accepted, messages_in, messages_out } = total.transports.of(transport);
+    let counts = [("open", open), ("accepted", accepted), ("messages_in", messages_in), ("messages_out", messages_out)];
+    counts.map(|(name, count)| (format!("{}_{name}", transport.as_str().to_ascii_lowercase()), count))
 }
 
 /// Returns the counters of DNS queries, cached names and avoided targets.
@@ -297,6 +372,7 @@ fn part(names: &mut dyn Iterator<Item = (&'static str, u64)>) -> BTreeMap<String
     names.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
+/// Formats a listener as `udp:192.0.2.1:5060`.
 fn shown(listener: &Listener) -> String {
     format!("{}:{}", listener.transport.as_str().to_ascii_lowercase(), listener.address)
 }

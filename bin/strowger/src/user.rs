@@ -2,30 +2,47 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
-use strowger_control::config::values::StoreUrl;
+use strowger_administration::User;
 use strowger_control::config::{Config, ConfigSource};
-use strowger_store::{Address, AnyBackend, UserStore};
+use strowger_control::protocol::Change;
+use strowger_store::Address;
 
-use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
 use crate::notify_server::notify_server;
+use crate::operations::UserOperations;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::count;
 
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: UserArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(wanted)?;
     let users = Users { config, json: arguments.json };
-    let is_change =
-        !matches!(arguments.command, UserCommand::List | UserCommand::Alias { command: AliasCommand::List });
+    let change = change(&arguments.command);
     users.execute(arguments.command)?;
-    if is_change {
-        notify_server(&users.config);
+    if let Some(change) = change {
+        notify_server(&users.config, change);
     }
     Ok(())
+}
+
+/// Returns what a command changes, for the server's audit log.
+fn change(command: &UserCommand) -> Option<Change> {
+    Some(match command {
+        UserCommand::Add(with) => Change::new("user add", &with.user),
+        UserCommand::Passwd(with) => Change::new("user passwd", &with.user),
+        UserCommand::Rm(who) => Change::new("user rm", &who.user),
+        UserCommand::Enable(who) => Change::new("user enable", &who.user),
+        UserCommand::Disable(who) => Change::new("user disable", &who.user),
+        UserCommand::Import { file, .. } => Change::new("user import", file.to_string_lossy()),
+        UserCommand::Alias { command: AliasCommand::Add { alias, user } } => {
+            Change::new("user alias add", format!("{alias} {user}"))
+        }
+        UserCommand::Alias { command: AliasCommand::Rm { alias } } => Change::new("user alias rm", alias),
+        UserCommand::List | UserCommand::Alias { command: AliasCommand::List } => return None,
+    })
 }
 
 struct Users {
@@ -39,15 +56,15 @@ impl Users {
             UserCommand::Add(with) => self.add(with),
             UserCommand::Passwd(with) => self.set_password(with),
             UserCommand::Rm(who) => {
-                let aor = self.open()?.remove_user(self.full(&who.user)?.as_str())?;
+                let aor = self.operations().remove(&who.user)?;
                 self.done("removed", &aor)
             }
             UserCommand::Enable(who) => {
-                let aor = self.open()?.set_enabled(self.full(&who.user)?.as_str(), true)?;
+                let aor = self.operations().set_enabled(&who.user, true)?;
                 self.done("enabled", &aor)
             }
             UserCommand::Disable(who) => {
-                let aor = self.open()?.set_enabled(self.full(&who.user)?.as_str(), false)?;
+                let aor = self.operations().set_enabled(&who.user, false)?;
                 self.done("disabled", &aor)
             }
             UserCommand::List => self.list(),
@@ -56,93 +73,36 @@ impl Users {
         }
     }
 
-    fn full(&self, typed: &str) -> Result<Address, Failure> {
-        Ok(address::typed(&self.config, typed)?)
-    }
-
-    /// Opens the existing database. Only adding creates one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if let Some(path) = self.path_of_new() {
-            return Err(Failure::No(format!(
-                "there are no users at {}; add one with `strowger user add`, change to the server's folder, or give its \
-                 configuration with -c",
-                path.display()
-            )));
-        }
-        self.open_or_make()
-    }
-
-    /// Returns the path of the database to be created, if none exists.
-    fn path_of_new(&self) -> Option<PathBuf> {
-        match self.config.store_url() {
-            StoreUrl::Sqlite(path) if !path.exists() && self.config.store.shared_users.is_any() => {
-                Some(absolute(&path))
-            }
-            _ => None,
-        }
-    }
-
-    fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if !self.config.store.shared_users.is_any() {
-            return Ok(UserStore::connect(&self.config.shared_users())?.into());
-        }
-        match self.config.store_url() {
-            StoreUrl::Sqlite(path) => Ok(UserStore::open(path)?.into()),
-            StoreUrl::Memory => Err(Failure::Usage(
-                "store.url is memory:, so users cannot be stored; write url = \"sqlite:data/strowger.db\", or leave it out"
-                    .to_owned(),
-            )),
-        }
+    const fn operations(&self) -> UserOperations<'_> {
+        UserOperations::new(&self.config)
     }
 
     fn add(&self, with: WithPassword) -> Result<(), Failure> {
-        let new_at = self.path_of_new();
-        let address = address::typed(&self.config, &with.user)?;
-        let realm = self.realm_of(&address);
-        let mut store = self.open_or_make()?;
-        let password = password_of(with)?;
-        let aor = store.add_user(address.as_str(), &realm, &password)?;
-        self.warn_of_foreign_domain(&aor);
-        if let Some(path) = new_at {
+        let mut adding = self.operations().adding(&with.user)?;
+        adding.add(&password_of(with)?)?;
+        self.warn_of_foreign_domain(&adding.address);
+        if let Some(path) = &adding.new_database {
             eprintln!("strowger: note: this is the first user in a new database, {}", path.display());
         }
-        self.report("added", &aor, &realm)
+        self.report("added", &adding.address, &adding.realm)
     }
 
     fn set_password(&self, with: WithPassword) -> Result<(), Failure> {
-        let address = address::typed(&self.config, &with.user)?;
-        let realm = self.realm_of(&address);
-        let mut store = self.open()?;
-        let password = password_of(with)?;
-        let aor = store.set_password(address.as_str(), &realm, &password)?;
-        self.report("changed", &aor, &realm)
-    }
-
-    /// Returns the realm of the server's challenges to this user.
-    fn realm_of(&self, address: &Address) -> String {
-        let realm = self.config.auth.realm.as_ref().map(ToString::to_string);
-        realm.unwrap_or_else(|| address.domain().to_owned())
+        let mut changing = self.operations().changing(&with.user)?;
+        changing.set(&password_of(with)?)?;
+        self.report("changed", &changing.address, &changing.realm)
     }
 
     fn list(&self) -> Result<(), Failure> {
-        let users = self.open()?.list()?;
+        let found = self.operations().all()?;
         if self.json {
-            let rows = users.iter().map(|user| {
-                json!({
-                    "aor": user.aor,
-                    "realm": user.realm,
-                    "algorithms": user.algorithms,
-                    "enabled": user.enabled,
-                    "created_s": user.created_s,
-                })
-            });
-            return Ok(print_json(&json!({ "users": rows.collect::<Vec<_>>() }))?);
+            return Ok(print_json(&json!({ "users": found.users }))?);
         }
-        let row = |user: strowger_store::UserEntry| {
+        let row = |user: User| {
             let state = if user.enabled { "enabled" } else { "disabled" };
             [user.aor, user.realm, state.to_owned(), user.algorithms.join(" ")]
         };
-        let rows: Vec<_> = users.into_iter().map(row).collect();
+        let rows: Vec<_> = found.users.into_iter().map(row).collect();
         Ok(print_table(["USER", "REALM", "STATE", "ALGORITHMS"], &rows)?)
     }
 
@@ -162,8 +122,11 @@ impl Users {
             Box::new(opened.map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", file.display())))?)
         };
         let shown = file.display();
-        let domains =
-            self.open_or_make()?.import_csv(table, &realm).map_err(|error| Failure::No(format!("{shown}: {error}")))?;
+        let domains = self
+            .operations()
+            .open_or_make()?
+            .import_csv(table, &realm)
+            .map_err(|error| Failure::No(format!("{shown}: {error}")))?;
         domains.iter().for_each(|(domain, users)| self.warn_of_import(domain, *users, &realm));
         let users: usize = domains.values().sum();
         if self.json {
@@ -176,7 +139,7 @@ impl Users {
     /// the hashes.
     fn warn_of_import(&self, domain: &str, users: usize, realm: &str) {
         let users = count(users as u64, "user");
-        if self.is_foreign(domain) {
+        if self.operations().is_foreign(domain) {
             eprintln!("strowger: note: {domain} is not in server.domains, so the server does not serve its {users}");
             return;
         }
@@ -189,16 +152,11 @@ impl Users {
         }
     }
 
-    fn is_foreign(&self, domain: &str) -> bool {
-        let domains = &self.config.server.domains;
-        !domains.is_empty() && !domains.iter().any(|own| own.0 == domain)
-    }
-
     fn alias(&self, command: AliasCommand) -> Result<(), Failure> {
-        let mut store = self.open()?;
+        let operations = self.operations();
         match command {
             AliasCommand::Add { alias, user } => {
-                let (alias, aor) = store.add_alias(self.full(&alias)?.as_str(), self.full(&user)?.as_str())?;
+                let (alias, aor) = operations.add_alias(&alias, &user)?;
                 self.warn_of_foreign_domain(&alias);
                 if self.json {
                     let value = json!({ "result": "added", "alias": alias.as_str(), "aor": aor.as_str() });
@@ -207,14 +165,14 @@ impl Users {
                 Ok(print_line(&format!("{alias} is an alias of {aor}"))?)
             }
             AliasCommand::Rm { alias } => {
-                let alias = store.remove_alias(self.full(&alias)?.as_str())?;
+                let alias = operations.remove_alias(&alias)?;
                 if self.json {
                     return Ok(print_json(&json!({ "result": "removed", "alias": alias.as_str() }))?);
                 }
                 Ok(print_line(&format!("{alias} removed"))?)
             }
             AliasCommand::List => {
-                let aliases = store.list_aliases()?;
+                let aliases = operations.aliases()?;
                 if self.json {
                     let rows: Vec<_> =
                         aliases.iter().map(|alias| json!({ "alias": alias.alias, "aor": alias.aor })).collect();
@@ -242,14 +200,10 @@ impl Users {
 
     /// Prints a warning about a user in a foreign domain, which can be stored but cannot register.
     fn warn_of_foreign_domain(&self, aor: &Address) {
-        if self.is_foreign(aor.domain()) {
-            eprintln!("strowger: note: {} is not in server.domains, so the server does not serve {aor}", aor.domain());
+        if let Some(note) = self.operations().foreign_note(aor) {
+            eprintln!("strowger: note: {note}");
         }
     }
-}
-
-fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Reads the password from the arguments, the terminal, or the first line of piped input.

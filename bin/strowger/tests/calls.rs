@@ -7,12 +7,17 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Stdio};
 
 use common::PATIENCE;
+use common::api::{Client, LISTEN};
 use common::server::Server;
 use serde_json::Value;
 
 /// Starts a server that knows Bob and records calls.
 fn start() -> Server {
-    let server = Server::start("server.domains = [\"example.com\"]\ncdr.file = \"cdr.json\"\n");
+    start_with("")
+}
+
+fn start_with(more: &str) -> Server {
+    let server = Server::start(&format!("server.domains = [\"example.com\"]\ncdr.file = \"cdr.json\"\n{more}"));
     server.folder.run(&["user", "add", "bob@example.com", "--password", "x"]).ok();
     server.until("the user is known", || server.status()["users"] == 1);
     server
@@ -124,7 +129,8 @@ fn connect(server: &Server) -> (Phone, Phone, String) {
     ));
     bob.receive("200 ");
     let secret = "Authorization: Digest username=\"alice\", response=\"d41d8cd98f00b204\"\n";
-    alice.request("INVITE sip:bob@example.com", (";tag=a", ""), "1 INVITE", secret);
+    let more = format!("{secret}Contact: <sip:alice@{}>\n", alice.address());
+    alice.request("INVITE sip:bob@example.com", (";tag=a", ""), "1 INVITE", &more);
     let invite = bob.receive("INVITE");
     bob.answer(&invite, "180 Ringing", "b");
     alice.receive("180 ");
@@ -206,15 +212,34 @@ fn a_record_is_written_before_the_server_ends() {
 }
 
 #[test]
+fn an_operator_ends_a_call_by_the_api() {
+    let server = start_with(LISTEN);
+    let operator = Client::of(&server, "operator");
+    let (alice, bob, _) = connect(&server);
+    operator.delete("/api/v1/calls/call-2").problem(404);
+    let ending = operator.delete("/api/v1/calls/call%2D1").expect(202);
+    let call = &ending["calls"][0];
+    assert_eq!((&call["state"], &call["call_id"]), (&"answered".into(), &"call-1".into()), "{ending}");
+    alice.answer(&alice.receive("BYE"), "200 OK", "a");
+    bob.answer(&bob.receive("BYE"), "200 OK", "b");
+    server.until("the record is written", || records(&server).len() == 1);
+    assert_eq!(operator.get("/api/v1/calls").expect(200)["calls"], Value::Array(Vec::new()));
+    operator.delete("/api/v1/calls/call-1").problem(404);
+    let log = server.log();
+    let by = "by=\"token operator, address 127.0.0.1\" action=\"hangup\" object=\"call-1\" result=";
+    assert!(log.contains(&format!("{by}\"done\"")) && log.contains(&format!("{by}\"failed\"")), "{log}");
+}
+
+#[test]
 fn an_impossible_trace_is_refused() {
     let server = start();
     let error = server.folder.run(&["ctl", "trace", "--user", "@example.com"]).refused(1);
     assert!(error.contains("is not a user"), "{error}");
     let none = server.folder.run(&["ctl", "trace"]);
     assert_eq!(none.code, Some(2));
-    let traces: Vec<_> = (0..4).map(|_| trace(&server, &["--ip", "192.0.2.1"])).collect();
+    let traces: Vec<_> = (0..8).map(|_| trace(&server, &["--ip", "192.0.2.1"])).collect();
     let error = server.folder.run(&["ctl", "trace", "--ip", "192.0.2.1"]).refused(1);
-    assert_eq!(error, "4 traces are already running; end one of them");
+    assert_eq!(error, "8 traces are already running; end one of them");
     for mut trace in traces {
         trace.kill().expect("it runs");
         trace.wait().expect("it ends");

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::net::{Ipv4Addr, UdpSocket};
+
 use common::Folder;
 use serde_json::json;
 
@@ -227,7 +229,12 @@ fn invalid_input_is_bad_usage() {
 fn check_describes_the_config() {
     let folder = Folder::new("");
     let out = folder.run(&["check"]).ok();
-    assert!(out.starts_with("configuration  the defaults (there is no strowger.toml here)\n"), "{out}");
+    assert!(
+        out.starts_with(
+            "configuration  the defaults (there is no strowger.toml here, and no /etc/strowger/strowger.toml)\n"
+        ),
+        "{out}"
+    );
     assert!(out.contains("udp:127.0.0.1:5060") && out.contains("sqlite:data/strowger.db"), "{out}");
     assert!(
         out.contains("registrations  write-through: on disk before the phone gets its 200, in data/journal and"),
@@ -305,4 +312,48 @@ fn help_has_examples() {
         let help = folder.run(command).ok();
         assert!(help.contains("Example"), "{command:?}: {help}");
     }
+}
+
+#[test]
+fn check_reads_the_certificates_that_a_server_would_load() {
+    let folder = Folder::new(
+        "server.listen = [\"tls:127.0.0.1:5061\"]\n[tls]\ncertificates = [{ certificate = \"c.pem\", key = \"k.pem\" }]\n",
+    );
+    let missing = folder.run(&["check"]).refused(2);
+    assert!(missing.contains("tls: ") && missing.contains("c.pem"), "{missing}");
+    folder.write("c.pem", "garbage");
+    folder.write("k.pem", "garbage");
+    let garbage = folder.run(&["check"]).refused(2);
+    assert!(garbage.contains("c.pem"), "{garbage}");
+    let unused = Folder::new("[tls]\ncertificates = [{ certificate = \"c.pem\", key = \"k.pem\" }]\n");
+    assert_eq!(unused.run(&["check"]).code, Some(0), "no listener needs them");
+}
+
+#[test]
+fn check_asks_the_media_engines_whether_they_are_there() {
+    let engine = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = engine.local_addr().expect("bound");
+    let folder =
+        Folder::new(&format!("[media]\nengines = [\"udp:{address}\"]\nwhen = \"always\"\ntimeout = \"100ms\"\n"));
+    let silent = folder.run(&["check", "--connect"]);
+    assert_eq!(silent.code, Some(1));
+    assert!(
+        silent.out.contains(&format!("media.engines: udp:{address} is NOT USABLE: it does not answer")),
+        "{}",
+        silent.out
+    );
+    // The commands of the first attempt are still in its queue.
+    let answers = std::thread::spawn(move || {
+        let mut command = [0; 100];
+        for _ in 0..4 {
+            let (length, from) = engine.recv_from(&mut command).expect("a command");
+            let command = String::from_utf8_lossy(&command[..length]);
+            let (cookie, rest) = command.split_once(' ').expect("a cookie");
+            assert_eq!(rest, "d7:command4:pinge");
+            engine.send_to(format!("{cookie} d6:result4:ponge").as_bytes(), from).ok();
+        }
+    });
+    let usable = folder.run(&["check", "--connect"]).ok();
+    assert!(usable.contains(&format!("media.engines: udp:{address} is usable")), "{usable}");
+    answers.join().expect("it was asked");
 }

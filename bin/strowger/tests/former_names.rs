@@ -29,13 +29,13 @@ fn check_names_the_present_key() {
 fn start_and_reload_name_the_present_key() {
     let warning = |line: usize, of: &str| format!("strowger.toml:{line}: {of} now; rename it");
     let server = Server::start("proxy.unrouted = 403\n");
-    let unrouted = warning(4, "proxy.unrouted: this key is called proxy.unrouted_status");
+    let unrouted = warning(5, "proxy.unrouted: this key is called proxy.unrouted_status");
     assert_eq!(server.log().matches(&unrouted).count(), 1, "{}", server.log());
 
     let config = std::fs::read_to_string(server.folder.path().join("strowger.toml")).expect("it is there");
     server.folder.write("strowger.toml", &format!("{config}overload.between_servers = false\n"));
     server.folder.run(&["ctl", "reload"]).ok();
-    let feedback = warning(5, "overload.between_servers: this key is called overload.feedback");
+    let feedback = warning(6, "overload.between_servers: this key is called overload.feedback");
     server.until("it is logged", || server.log().matches(&unrouted).count() == 2 && server.log().contains(&feedback));
 }
 

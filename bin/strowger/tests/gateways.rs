@@ -234,7 +234,10 @@ fn an_invalid_gateway_is_refused() {
     assert!(!folder.path().join("data").exists(), "looking makes nothing");
     for (uri, expected) in [
         ("192.0.2.1", "\"192.0.2.1\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"),
-        ("sips:192.0.2.1", "\"sips:192.0.2.1\": sips is not supported yet; write a sip: URI"),
+        (
+            "sip:192.0.2.1;transport=ws",
+            "\"sip:192.0.2.1;transport=ws\" asks for a transport that is not supported yet, only udp, tcp and tls are; leave it out",
+        ),
         ("set:other", "\"set:other\": a set stands alone among a route's targets, such as targets = [\"set:pstn\"]"),
     ] {
         assert_eq!(folder.run(&["gateway", "add", "pstn", uri]).refused(2), expected);

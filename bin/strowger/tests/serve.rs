@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 
 use common::server::Server;
 use serde_json::Value;
@@ -56,12 +57,57 @@ fn it_answers_registers_and_reports_status() {
 }
 
 #[test]
+fn a_registration_on_a_connection_is_listed_with_the_connections_far_end() {
+    let address = common::free_address();
+    let folder = common::Folder::new(&format!(
+        "server.listen = [\"udp:{address}\", \"tcp:{address}\"]\nserver.domains = [\"example.com\"]\nserver.workers = 2\n\
+         auth.require = []\n"
+    ));
+    let server = Server::started_by(folder.command(&["serve"]), folder, address);
+    server.folder.run(&["user", "add", "alice@example.com", "--password", "x"]).ok();
+    assert_eq!(server.status()["users"], 1);
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(common::PATIENCE)).expect("settable");
+    let local = stream.local_addr().expect("bound");
+    // It listens elsewhere: requests go there once this connection is closed.
+    let register = "REGISTER sip:example.com SIP/2.0\nVia: SIP/2.0/TCP 127.0.0.1:9;branch=z9hG4bKr\nMax-Forwards: 70\n\
+         From: <sip:alice@example.com>;tag=2\nTo: <sip:alice@example.com>\nCall-ID: 2\nCSeq: 1 REGISTER\n\
+         Contact: <sip:alice@127.0.0.1:9;transport=tcp>\nExpires: 600\nContent-Length: 0\n\n";
+    stream.write_all(register.replace('\n', "\r\n").as_bytes()).expect("it is open");
+    let mut response = [0; 4096];
+    let length = stream.read(&mut response).expect("a response");
+    assert!(response[..length].starts_with(b"SIP/2.0 200 "));
+    let row = server.folder.run(&["ctl", "registrations", "--json"]).json()["registrations"][0].clone();
+    assert_eq!((&row["transport"], &row["source"]), (&"TCP".into(), &local.to_string().into()), "{row}");
+    let table = server.folder.run(&["ctl", "registrations"]).ok();
+    assert!(table.contains(&format!("tcp:{local}")), "{table}");
+    drop(stream);
+    server.until("it shows where a connection will be opened", || {
+        server.folder.run(&["ctl", "registrations", "--json"]).json()["registrations"][0]["source"] == "127.0.0.1:9"
+    });
+}
+
+#[test]
+fn a_pipe_in_place_of_the_configuration_does_not_stop_a_running_server() {
+    let server = Server::start("");
+    let (file, aside) = (server.folder.path().join("strowger.toml"), server.folder.path().join("aside.toml"));
+    std::fs::rename(&file, &aside).expect("moved");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &file, 0o600.into()).expect("a pipe");
+    server.signal("HUP");
+    server.until("it refuses", || server.log().contains("is a pipe, which a running server does not read"));
+    std::fs::rename(&aside, &file).expect("moved back");
+    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded strowger.toml: 0 users, 0 routes\n");
+}
+
+#[test]
 fn a_reload_applies_all_or_nothing() {
     let server = Server::start("");
     let file = server.folder.path().join("strowger.toml");
     let first = std::fs::read_to_string(&file).expect("the configuration");
     server.folder.write("strowger.toml", &format!("{first}server.domains = [\"example.net\"]\n"));
-    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded strowger.toml: 0 users, 0 routes\n");
+    let told = server.folder.run(&["ctl", "reload"]).ok();
+    let change = "server.domains: added example.net; removed localhost\n";
+    assert_eq!(told, format!("{change}reloaded strowger.toml: 0 users, 0 routes\n"));
     assert_eq!(server.status()["domains"][0], "example.net");
 
     server
@@ -70,13 +116,14 @@ fn a_reload_applies_all_or_nothing() {
     let error = server.folder.run(&["ctl", "reload"]).refused(1);
     assert_eq!(
         error,
-        "server.workers cannot change while the server runs; set it back, or restart the server; nothing was changed"
+        "server.workers (registrations and calls are divided by the number of workers) cannot change while the server \
+         runs; set it back, or restart the server; nothing was changed"
     );
     server.folder.write("strowger.toml", &format!("{first}server.colour = 1\n"));
     // The command reads the file too, to find the socket, so it gets another file.
     server.folder.write("good.toml", &first);
     let error = server.folder.run(&["ctl", "reload", "-c", "good.toml"]).refused(1);
-    assert!(error.starts_with("strowger.toml:4: server.colour: unknown key \"colour\""), "{error}");
+    assert!(error.starts_with("strowger.toml:5: server.colour: unknown key \"colour\""), "{error}");
     server.folder.write("strowger.toml", &first);
     assert_eq!(server.status()["domains"][0], "example.net", "all is as it was");
     server.signal("HUP");
@@ -95,7 +142,7 @@ fn sigterm_stops_it() {
 
 #[test]
 fn the_count_of_suppressed_log_lines_is_logged_at_exit() {
-    let (folder, address) = Server::prepare("server.domains = [\"example.com\"]\n");
+    let (folder, address) = Server::prepare("server.domains = [\"example.com\"]\nban.automatic = false\n");
     let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("the configuration");
     folder.write("strowger.toml", &open.replace("auth.require = []", "auth.require = [\"REGISTER\"]"));
     let mut server = Server::started_by(folder.command(&["serve"]), folder, address);
@@ -121,8 +168,8 @@ fn the_count_of_suppressed_log_lines_is_logged_at_exit() {
     server.signal("TERM");
     assert_eq!(server.ended(), Some(0));
     let log = server.log();
-    assert_eq!(log.matches("wrong credentials peer=").count(), 10, "{log}");
-    assert!(log.contains("similar lines were suppressed kind=\"wrong credentials\" count=40"), "{log}");
+    assert_eq!(log.matches("security event=\"unknown-user\" address=127.0.0.1").count(), 10, "{log}");
+    assert!(log.contains("similar lines were suppressed kind=\"security\" count=40"), "{log}");
 }
 
 #[test]

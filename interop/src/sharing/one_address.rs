@@ -1,13 +1,16 @@
 //! Load sharing by servers with one common address. The router of their network chooses the MAC address for each
 //! packet.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
 use crate::sharing::testbed::{PORT, SERVERS, Setup, Testbed};
 use crate::sharing::{Deployment, Forwarding};
+use crate::{PATIENCE, poll};
 
 /// Address common to all servers.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
+/// Port at which nobody listens.
+const DISCARD: u16 = 9;
 /// ID of the router's next-hop group.
 const GROUP: usize = 100;
 
@@ -48,8 +51,24 @@ impl OneAddress {
         router.run("nft", "add table ip share");
         router.run("nft", "add chain ip share in { type filter hook prerouting priority -150 ; }");
         let mut one = OneAddress { site, spread };
+        one.find_neighbours();
         one.serve_with(&[0, 1, 2]);
         one
+    }
+
+    /// Makes the router learn the link addresses of the servers. Until it has one, it sends flows of that server to
+    /// another, and their later packets to the right one.
+    fn find_neighbours(&self) {
+        let router = &self.site.front;
+        for member in self.site.members.iter().take(SERVERS) {
+            let address = member.address;
+            router.inside(|| {
+                let socket = UdpSocket::bind("0.0.0.0:0").expect("a free port");
+                socket.send_to(b"\r\n", (address, DISCARD)).expect("a route");
+            });
+            let is_known = || !router.run("ip", &format!("neigh show {address} nud reachable")).is_empty();
+            assert!(poll(PATIENCE, || is_known().then_some(())).is_some(), "{address} does not answer ARP");
+        }
     }
 }
 

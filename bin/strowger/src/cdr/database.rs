@@ -25,9 +25,23 @@ const AT_ONCE: usize = 500;
 const GATHERED_FOR: Duration = Duration::from_millis(200);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-const COLUMNS: [&str; 13] = [
-    "id", "started", "answered", "ended", "setup_s", "talk_s", "reason", "status", "caller", "callee", "call_id",
-    "source", "target",
+const COLUMNS: [&str; 16] = [
+    "id",
+    "started",
+    "answered",
+    "ended",
+    "setup_s",
+    "talk_s",
+    "reason",
+    "status",
+    "caller",
+    "callee",
+    "call_id",
+    "source",
+    "target",
+    "source_trunk",
+    "target_trunk",
+    "target_uri",
 ];
 /// Columns that are timestamps.
 const TIMES: [&str; 3] = ["started", "answered", "ended"];
@@ -36,12 +50,13 @@ const TIMES: [&str; 3] = ["started", "answered", "ended"];
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Handle of the writer. Dropping it writes waiting records for at most [`STOP_LIMIT`].
-pub(super) struct CallsDatabase {
+pub(crate) struct CallsDatabase {
     records: Option<SyncSender<Arc<CallRecord>>>,
     shared: Arc<Shared>,
     databases: Vec<String>,
     /// Disconnects when the thread ends.
     ended: Mutex<Receiver<()>>,
+    is_detached: bool,
 }
 
 /// State shared by both sides.
@@ -72,7 +87,7 @@ impl CallsDatabase {
             writer.run(&received);
             drop(end);
         })?;
-        Ok(Self { records: Some(records), shared, databases, ended: Mutex::new(ended) })
+        Ok(Self { records: Some(records), shared, databases, ended: Mutex::new(ended), is_detached: false })
     }
 
     /// Queues a record. Never blocks.
@@ -89,12 +104,22 @@ impl CallsDatabase {
     pub(super) fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
+
+    /// Lets the thread write the waiting records and end, without waiting for it.
+    pub(super) fn detach(mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        self.records = None;
+        self.is_detached = true;
+    }
 }
 
 impl Drop for CallsDatabase {
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.records = None;
+        if self.is_detached {
+            return;
+        }
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout) {
             tracing::error!("the call record database does not answer: pending call records are not written");
@@ -237,6 +262,9 @@ fn row(id: String, line: Line) -> [Value; COLUMNS.len()] {
         text(line.call_id),
         text(line.source),
         line.target.map_or(Value::Null, text),
+        line.source_trunk.map_or(Value::Null, text),
+        line.target_trunk.map_or(Value::Null, text),
+        line.target_uri.map_or(Value::Null, text),
     ]
 }
 

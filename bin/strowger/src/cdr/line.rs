@@ -25,15 +25,17 @@ pub(super) struct Line {
     pub(super) call_id: String,
     pub(super) source: String,
     pub(super) target: Option<String>,
+    pub(super) source_trunk: Option<String>,
+    pub(super) target_trunk: Option<String>,
+    pub(super) target_uri: Option<String>,
 }
 
 /// Converts a record, with its times in wall clock time.
 pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
-    let wall = |at: Timestamp| {
-        let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
-        rfc3339(now.real.0.saturating_sub(ago) / 1_000_000)
-    };
+    let wall = |at: Timestamp| rfc3339(now.real_time(at).0 / 1_000_000);
     let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
+    let trunks = record.trunks.as_deref();
+    let name = |name: &Option<Box<str>>| name.as_deref().map(str::to_owned);
     Line {
         start: wall(record.began),
         answer: record.answered.map(wall),
@@ -47,6 +49,9 @@ pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
         call_id: String::from_utf8_lossy(record.call_id()).into_owned(),
         source: format!("{}:{}", record.transport.as_str().to_ascii_lowercase(), record.source),
         target: record.target.map(|target| target.to_string()),
+        source_trunk: trunks.and_then(|trunks| name(&trunks.source)),
+        target_trunk: trunks.and_then(|trunks| name(&trunks.target)),
+        target_uri: trunks.and_then(|trunks| trunks.target_uri.as_deref()).map(lossy),
     }
 }
 

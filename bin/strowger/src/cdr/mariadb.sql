@@ -17,3 +17,7 @@ CREATE TABLE IF NOT EXISTS strowger_calls (
     target   VARCHAR(64),
     KEY strowger_calls_started (started)
 ) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;
+-- Columns that a table of an earlier version lacks.
+ALTER TABLE strowger_calls ADD COLUMN IF NOT EXISTS source_trunk TEXT;
+ALTER TABLE strowger_calls ADD COLUMN IF NOT EXISTS target_trunk TEXT;
+ALTER TABLE strowger_calls ADD COLUMN IF NOT EXISTS target_uri TEXT;

@@ -16,3 +16,7 @@ CREATE TABLE IF NOT EXISTS strowger_calls (
     target   VARCHAR(64)
 );
 CREATE INDEX IF NOT EXISTS strowger_calls_started ON strowger_calls (started);
+-- Columns that a table of an earlier version lacks.
+ALTER TABLE strowger_calls ADD COLUMN IF NOT EXISTS source_trunk TEXT;
+ALTER TABLE strowger_calls ADD COLUMN IF NOT EXISTS target_trunk TEXT;
+ALTER TABLE strowger_calls ADD COLUMN IF NOT EXISTS target_uri TEXT;

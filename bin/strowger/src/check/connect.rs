@@ -1,11 +1,18 @@
 //! `strowger check --connect`: tests the engine and databases in the configuration.
 
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use strowger_control::config::Config;
 use strowger_sql::{Database, DatabaseUrl};
 use strowger_store::UserStore;
 
 use crate::cluster;
+
+/// Number of commands sent to a media engine; datagrams may be lost.
+const PINGS: u32 = 3;
 
 /// An engine, a database, or a group of alternative servers.
 pub(super) struct ConnectionCheck {
@@ -43,7 +50,11 @@ impl ConnectionCheck {
             of_calls.map(|tried| Self::new("cdr.database", &calls, tried)),
             of_kamailio,
         ];
-        engine.into_iter().chain(databases.into_iter().flatten()).collect()
+        let engines = config.media.engines.iter().map(|engine| {
+            let why = ping(engine.0, config.media.timeout.0).err().map(|error| error.to_string());
+            Self { key: "media.engines", urls: vec![format!("udp:{}", engine.0)], why }
+        });
+        engine.into_iter().chain(databases.into_iter().flatten()).chain(engines).collect()
     }
 
     fn new(key: &'static str, urls: &[DatabaseUrl], tried: Result<(), String>) -> Self {
@@ -65,4 +76,30 @@ impl ConnectionCheck {
     pub(super) fn to_json(&self) -> Value {
         json!({ "key": self.key, "urls": self.urls, "usable": self.is_usable(), "why": self.why })
     }
+}
+
+/// Asks a media engine whether it is there, by the control protocol of rtpengine.
+fn ping(engine: SocketAddr, timeout: Duration) -> io::Result<()> {
+    let any: IpAddr = if engine.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(engine)?;
+    socket.set_read_timeout(Some(timeout.max(Duration::from_millis(1))))?;
+    let mut last =
+        io::Error::other("it does not answer; check that rtpengine runs there, and the path to its listen-ng");
+    for number in 0..PINGS {
+        let cookie = format!("check{}-{number}", std::process::id());
+        let mut answer = [0; 1500];
+        let sent = socket.send(format!("{cookie} d7:command4:pinge").as_bytes());
+        match sent.and_then(|_| socket.recv(&mut answer)) {
+            Ok(length) if answer.get(..length) == Some(format!("{cookie} d6:result4:ponge").as_bytes()) => {
+                return Ok(());
+            }
+            Ok(_) => {
+                last = io::Error::other("it answers, but not as a media engine; name the address of its listen-ng");
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

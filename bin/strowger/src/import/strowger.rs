@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 use strowger_control::config::Config;
+use strowger_control::protocol::Change;
 use strowger_store::TransferCounts;
 
 use super::store;
@@ -14,7 +15,7 @@ use crate::text::number;
 
 pub(super) fn import(config: &Config, file: &Path, as_json: bool) -> Result<(), Failure> {
     let all = store(config)?.import_all(file)?;
-    notify_server(config);
+    notify_server(config, Change::new("import", file.to_string_lossy()));
     let parts = [("users", all.users), ("aliases", all.aliases), ("gateways", all.gateways)];
     if as_json {
         let part = |(name, TransferCounts { added, kept }): (&str, _)| {

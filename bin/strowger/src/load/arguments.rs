@@ -8,14 +8,15 @@ use clap::{Args, ValueEnum};
 use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{PlanError, entropy};
 use strowger_traffic::law::parse_time;
-use strowger_traffic::options::{CalleeLocation, Options, ScenarioFiles, Target, workload_with};
+use strowger_traffic::options::{CalleeLocation, Options, ScenarioFiles, SecureOptions, Target, workload_with};
 use strowger_traffic::service::{AppliesTo, ServiceLaw, ServiceTimes};
 use strowger_traffic::workload::Workload;
 
 /// Kind and destination of the traffic, without its amount.
 #[derive(Debug, Args)]
 pub(super) struct TrafficArguments {
-    /// Destination of calls: udp:HOST:PORT or tcp:HOST:PORT [default: directly to callees in this process]
+    /// Destination of calls: udp:HOST:PORT, or the same with tcp, tls, ws or wss [default: directly to callees in this
+    /// process]
     #[arg(long, value_name = "TARGET", value_parser = target)]
     to: Option<Target>,
     /// Same as --to
@@ -62,7 +63,7 @@ pub(super) struct TrafficArguments {
     /// Number of callers' ports per thread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     sockets: usize,
-    /// Use of connections, over TCP
+    /// Use of connections. Callees over TLS and WebSockets keep those over which they register
     #[arg(long, value_enum, default_value_t = ConnectArgument::Persistent)]
     connect: ConnectArgument,
     /// Number of shared connections per thread
@@ -138,9 +139,52 @@ pub(super) struct EndArguments {
     /// Messages that need the service time, unless it is given by method
     #[arg(long, value_enum, default_value_t = AppliesArgument::New, requires = "service_time")]
     service_for: AppliesArgument,
+    #[command(flatten)]
+    secure: SecureArguments,
     /// Random seed [default: drawn, and always printed]
     #[arg(long)]
     seed: Option<u64>,
+}
+
+/// Certificates and sessions of TLS.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS")]
+pub(super) struct SecureArguments {
+    /// Authorities of the server's certificate, in PEM [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Own certificate with its chain, in PEM: for callees that are called directly, and for servers that ask for one
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Private key of --certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Accepts any certificate of the server; the report says so
+    #[arg(long, conflicts_with = "ca")]
+    no_verify: bool,
+    /// Whether connections continue earlier TLS sessions
+    #[arg(long, value_enum, default_value_t = ResumptionArgument::On)]
+    resumption: ResumptionArgument,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ResumptionArgument {
+    /// As phones do that come back
+    On,
+    /// Each handshake is a full one
+    Off,
+}
+
+impl SecureArguments {
+    pub(super) fn options(&self) -> SecureOptions {
+        SecureOptions {
+            ca: self.ca.clone(),
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            is_unverified: self.no_verify,
+            has_no_resumption: self.resumption == ResumptionArgument::Off,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -263,6 +307,10 @@ impl EndArguments {
         })
     }
 
+    pub(super) fn secure(&self) -> SecureOptions {
+        self.secure.options()
+    }
+
     pub(super) const fn repeats(&self) -> bool {
         !self.no_retransmissions
     }
@@ -281,7 +329,11 @@ impl TrafficArguments {
 
     /// Like [`options`](Self::options), for another workload.
     pub(super) fn options_of(&self, workload: &str) -> Result<Options, PlanError> {
-        let mut options = Options::new(self.end.workload(workload)?, self.to.or(self.target), self.end.seed());
+        let mut options = Options::new(
+            self.end.workload(workload)?,
+            self.to.clone().or_else(|| self.target.clone()),
+            self.end.seed(),
+        );
         options.scenario = self.end.scenario();
         if let Some(callee) = self.callee {
             options.callee_location = match callee {
@@ -304,7 +356,7 @@ impl TrafficArguments {
         (options.is_busy_polling, options.has_segmentation) = (self.end.busy_poll, self.end.segmentation);
         (options.connections, options.retransmits) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
-        options.retries = self.call_retries;
+        (options.retries, options.secure) = (self.call_retries, self.end.secure());
         Ok(options)
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use strowger_traffic::output::{RunReport, compare, comparison_page};
 
-use super::output::{both, ready, write};
 use crate::failure::Failure;
+use crate::files::{both, ready, write};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {

@@ -10,6 +10,7 @@ use strowger_traffic::output::{Machine, RunReport, histograms, intervals, page};
 use strowger_traffic::report::RunDescription;
 
 use crate::failure::Failure;
+use crate::files::{both, is_piped, ready, write_all};
 
 /// Output files of a run's report.
 #[derive(Debug, Args)]
@@ -85,64 +86,4 @@ fn files_of(json: &Value, output: &OutputArguments) -> Result<Vec<(PathBuf, Stri
 
 fn histograms_beside(file: &Path) -> PathBuf {
     file.with_extension("histograms.csv")
-}
-
-/// Whether the file is standard output.
-pub(super) fn is_piped(file: &Path) -> bool {
-    file.as_os_str() == "-"
-}
-
-/// Checks before a measurement that the files can be written and differ from each other.
-pub(super) fn ready(files: &[Option<&Path>]) -> Result<(), Failure> {
-    let mut taken: Vec<PathBuf> = Vec::new();
-    for file in files.iter().flatten() {
-        // Devices and pipes, such as /dev/null, may appear several times, and opening them could have side effects.
-        let is_file = !is_piped(file) && std::fs::metadata(file).map_or(true, |is| is.is_file() || is.is_dir());
-        if is_file {
-            try_to_open(file).map_err(|error| {
-                Failure::Usage(format!("{} cannot be written: {error}; the run was not started", file.display()))
-            })?;
-        }
-        let place = if is_piped(file) { file.to_path_buf() } else { std::path::absolute(file).unwrap_or_default() };
-        if (is_file || is_piped(file)) && taken.contains(&place) {
-            let name = if is_piped(file) { "standard output (-)".to_owned() } else { file.display().to_string() };
-            return Err(Failure::Usage(format!("{name} is named for two forms of the report; name another file")));
-        }
-        taken.push(place);
-    }
-    Ok(())
-}
-
-/// Tests whether the file can be opened, without changes.
-fn try_to_open(file: &Path) -> std::io::Result<()> {
-    if std::fs::OpenOptions::new().write(true).open(file).map_or_else(is_missing, |_| Ok(false))? {
-        std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
-        std::fs::remove_file(file)?;
-    }
-    Ok(())
-}
-
-fn is_missing(error: std::io::Error) -> std::io::Result<bool> {
-    if error.kind() == std::io::ErrorKind::NotFound { Ok(true) } else { Err(error) }
-}
-
-/// Writes all files, then reports those that failed; `-` is standard output.
-pub(super) fn write_all(files: &[(PathBuf, String)]) -> Result<(), Failure> {
-    files.iter().map(|(file, text)| write(file, text)).fold(Ok(()), both)
-}
-
-/// Combines two results, including both messages if both failed.
-pub(super) fn both(one: Result<(), Failure>, other: Result<(), Failure>) -> Result<(), Failure> {
-    match (one, other) {
-        (Err(one), Err(other)) => Err(Failure::No(format!("{one}\nstrowger: {other}"))),
-        (one, other) => one.and(other),
-    }
-}
-
-/// Writes a file; `-` is standard output.
-pub(super) fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    if is_piped(file) {
-        return std::io::stdout().write_all(text.as_bytes()).map_err(Failure::Output);
-    }
-    std::fs::write(file, text).map_err(|error| Failure::No(format!("{} cannot be written: {error}", file.display())))
 }

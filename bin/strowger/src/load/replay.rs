@@ -10,7 +10,7 @@ use strowger_traffic::engine::{PlanError, entropy};
 use strowger_traffic::options::{CalleeLocation, Target};
 use strowger_traffic::replay::{ReplayOptions, ReplaySides};
 
-use super::arguments::{ConnectArgument, above_zero, at_least_one, target, time, within_ports};
+use super::arguments::{ConnectArgument, SecureArguments, above_zero, at_least_one, target, time, within_ports};
 use super::monitor::MonitorArguments;
 use super::output::OutputArguments;
 use super::run::measure;
@@ -21,8 +21,8 @@ pub(crate) struct ReplayArguments {
     /// The capture: pcap, pcapng, or output of strowger ctl trace --json --messages
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Destination of calls: udp:HOST:PORT or tcp:HOST:PORT [default: with --side both, directly to the callees in
-    /// this process]
+    /// Destination of calls: udp:HOST:PORT, or the same with tcp, tls, ws or wss [default: with --side both, directly to
+    /// the callees in this process]
     #[arg(long, value_name = "TARGET", value_parser = target)]
     to: Option<Target>,
     /// Sides of the record to play
@@ -73,6 +73,8 @@ pub(crate) struct ReplayArguments {
     /// Disables retransmissions over UDP
     #[arg(long)]
     no_retransmissions: bool,
+    #[command(flatten)]
+    secure: SecureArguments,
     /// Random seed [default: drawn, and always printed]
     #[arg(long)]
     seed: Option<u64>,
@@ -102,7 +104,7 @@ enum ReachArgument {
 impl ReplayArguments {
     fn options(&self) -> Result<ReplayOptions, PlanError> {
         let seed = self.seed.unwrap_or_else(|| entropy() % 1_000_000);
-        let mut options = ReplayOptions::new(self.file.clone(), self.to, seed);
+        let mut options = ReplayOptions::new(self.file.clone(), self.to.clone(), seed);
         options.sides = if self.side == SideArgument::Both { ReplaySides::Both } else { ReplaySides::Caller };
         if let Some(reach) = self.callee {
             if options.sides == ReplaySides::Caller {
@@ -121,7 +123,7 @@ impl ReplayArguments {
         (options.sockets, options.threads) = (self.sockets, self.threads);
         (options.connection_lifetime, options.connections) = (ConnectionLifetime::from(self.connect), self.connections);
         (options.max_sessions, options.drain) = (self.max_calls, self.drain);
-        options.retransmits = !self.no_retransmissions;
+        (options.retransmits, options.secure) = (!self.no_retransmissions, self.secure.options());
         Ok(options)
     }
 

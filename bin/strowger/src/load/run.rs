@@ -47,7 +47,8 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArguments {
-    /// Listening address: udp:ADDRESS:PORT or tcp:ADDRESS:PORT; may be repeated over UDP, each a server of its own
+    /// Listening address: udp:ADDRESS:PORT, or the same with tcp, tls, ws or wss; may be repeated over UDP, each a
+    /// server of its own
     #[arg(long, value_name = "TARGET", value_parser = target, required = true)]
     listen: Vec<Target>,
     /// Workload whose callee to play
@@ -100,6 +101,7 @@ impl AnswerArguments {
             threads: self.end.threads,
             is_busy_polling: self.end.busy_poll,
             has_segmentation: self.end.segmentation,
+            secure: self.end.secure(),
             retransmits: self.end.repeats(),
             service: self.end.service(),
             seed: self.end.seed(),

@@ -11,9 +11,9 @@ use strowger_traffic::search::{
 
 use super::arguments::{TrafficArguments, above_zero, time};
 use super::monitor::MonitorArguments;
-use super::output::{both, write};
 use super::series::Series;
 use crate::failure::Failure;
+use crate::files::{both, write};
 
 /// Default length of a probe, and its number of sessions under RFC 7502.
 const PROBE: Duration = Duration::from_secs(10);

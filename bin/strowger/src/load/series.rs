@@ -15,8 +15,8 @@ use strowger_traffic::search::callees_at;
 
 use super::execute::execute;
 use super::monitor::MonitorArguments;
-use super::output::ready;
 use crate::failure::Failure;
+use crate::files::ready;
 
 /// Maximum number of attempts to prepare a run, and the minimum pause between them.
 const TRIES: u32 = 3;

@@ -11,10 +11,10 @@ use strowger_traffic::workload::Workload;
 use strowger_traffic::workload::sipstone::{LASTS, PARTS, SUCCESS, SipstoneTest, WITHIN, score};
 
 use super::arguments::{TrafficArguments, target};
-use super::output::write;
 use super::search::{SearchMethodArguments, rule};
 use super::series::Series;
 use crate::failure::Failure;
+use crate::files::write;
 
 /// Placeholder for the workload.
 const TESTS: &str = "sipstone";
@@ -112,7 +112,7 @@ impl SipstoneArguments {
         let wrong = |what: String| Failure::Usage(what);
         let workload = Workload::parse(part.workload, &self.traffic.end.set_for(part.workload), 1.0)
             .map_err(|error| wrong(error.to_string()))?;
-        let to = of(&self.at, part).or(base.to);
+        let to = of(&self.at, part).or_else(|| base.to.clone());
         let options = Options { workload, to, time: Some(LASTS), ..base.clone() };
         let rules = match &*self.rules {
             [] => vec![rule(part.rule).map_err(|error| wrong(error.to_string()))?],
@@ -176,6 +176,6 @@ impl SipstoneArguments {
     }
 }
 
-fn of<T: Copy>(all: &[(SipstoneTest, T)], part: SipstoneTest) -> Option<T> {
-    all.iter().rev().find(|(one, _)| one.workload == part.workload).map(|(_, value)| *value)
+fn of<T: Clone>(all: &[(SipstoneTest, T)], part: SipstoneTest) -> Option<T> {
+    all.iter().rev().find(|(one, _)| one.workload == part.workload).map(|(_, value)| value.clone())
 }

@@ -14,9 +14,9 @@ use strowger_traffic::sweep::{Measurement, PointReport, Rates, Settings, Sweep, 
 
 use super::arguments::{TrafficArguments, time};
 use super::monitor::MonitorArguments;
-use super::output::{both, write_all};
 use super::series::Series;
 use crate::failure::Failure;
+use crate::files::{both, write_all};
 
 /// Interval at which the restart command is checked for its end.
 const BEAT: Duration = Duration::from_millis(10);
@@ -76,7 +76,7 @@ fn rates(text: &str) -> Result<Rates, RuleError> {
 impl SweepArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let base = self.traffic.options()?;
-        let target = base.to;
+        let target = &base.to;
         if self.restart.is_some() && target.is_none() {
             return Err(Failure::Usage("--restart needs the server's address; give --to".to_owned()));
         }
@@ -116,7 +116,7 @@ impl SweepArguments {
         while let Some(task) = report.sweep.next_task() {
             let Task { rate, repeat, number } = task;
             series.status(&format!("{rate:>10}/s  {repeat} of {}  …", self.repeat));
-            if let (Some(command), Some(target)) = (&self.restart, base.to) {
+            if let (Some(command), Some(target)) = (&self.restart, &base.to) {
                 self.restart(command, target, series)?;
             }
             let seed = base.seed.wrapping_add(u64::from(number));
@@ -139,7 +139,7 @@ impl SweepArguments {
     }
 
     /// Runs the command that starts the server, and waits until the server answers.
-    fn restart(&self, command: &str, target: Target, series: &Series<'_>) -> Result<(), Failure> {
+    fn restart(&self, command: &str, target: &Target, series: &Series<'_>) -> Result<(), Failure> {
         if series.is_stopped() {
             return Ok(());
         }

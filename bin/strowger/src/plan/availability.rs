@@ -3,10 +3,11 @@
 use clap::Args;
 use strowger_plan::{Availability, Explain as _, PlanError, units};
 
-use super::field::{DisplayUnit, Field, Input, InputPoint};
+use super::field::{Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, counts_or_none, share, shares};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 #[derive(Debug, Args)]
 pub(crate) struct AvailabilityArguments {

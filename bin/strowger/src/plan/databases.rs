@@ -3,10 +3,11 @@
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, databases};
 
-use super::field::{DisplayUnit, Field, Input, InputPoint};
+use super::field::{Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, plain, rates, times};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 #[derive(Debug, Args)]
 pub(crate) struct DatabasesArguments {

@@ -4,10 +4,11 @@ use clap::Args;
 use strowger_plan::failover::mean_time_to_failure_s;
 use strowger_plan::{Explain as _, FailoverTimes, PlanError, failover, units};
 
-use super::field::{DisplayUnit, Field, Input, InputPoint};
+use super::field::{Field, Input, InputPoint};
 use super::numbers::{Numbers, shares, times, times_or_none};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 #[derive(Debug, Args)]
 pub(crate) struct FailoverArguments {

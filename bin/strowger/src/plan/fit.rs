@@ -7,14 +7,11 @@ use clap::Args;
 use serde_json::json;
 use strowger_plan::fit::{Estimate, Fit, Options, fit};
 
-use super::chart::{Chart, Line};
-use super::draw::draw;
-use super::field::DisplayUnit;
 use super::measured::MeasuredArguments;
-use super::presentation::{columns, wrapped};
 use super::profile::load;
 use crate::failure::Failure;
-use crate::table;
+use crate::plot::{Chart, DisplayUnit, Document, Line, draw};
+use crate::table::{self, columns, wrapped};
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArguments {
@@ -44,14 +41,14 @@ const TITLE: &str = "A profile from measurements";
 
 impl FitArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let measured = self.measured.read()?;
+        let measured = self.measured.read_in_parts()?;
         let options = Options { seed: self.seed, from: load(&self.from)?.profile, name: self.name.clone() };
         let fitted = fit(&measured, &options).map_err(|error| Failure::Usage(error.to_string()))?;
         let json = json!({ "profile": fitted.profile, "fit": without_profile(&fitted) });
         if let Some(file) = &self.plot {
             let seen = measured.iter().filter(|one| one.servers == 1);
             let seen: Vec<(f64, f64)> = seen.filter_map(|one| Some((one.rate_per_s, one.mean_s()?))).collect();
-            draw(file, TITLE, &fitted.notes, &charts(&fitted, seen))?;
+            draw(file, &Document::of_charts(TITLE, &fitted.notes, charts(&fitted, seen)))?;
         }
         if self.json {
             table::print_json(&json)?;
@@ -93,6 +90,7 @@ fn charts(fitted: &Fit, seen: Vec<(f64, f64)>) -> Vec<Chart> {
         x: DisplayUnit::Rate,
         y,
         is_log: false,
+        is_across_log: false,
         lines,
     };
     vec![

@@ -4,11 +4,12 @@ use clap::Args;
 use strowger_plan::capacity::mg1_capacity;
 use strowger_plan::{Explanation, Mg1, Objective, PlanError, ServiceTime, mg1};
 
-use super::field::{DisplayUnit, Field, Input, InputPoint};
+use super::field::{Field, Input, InputPoint};
 use super::numbers::{Numbers, rates, times};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use super::service::{Service, ServiceArguments, joined};
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 #[derive(Debug, Args)]
 pub(crate) struct Mg1Arguments {

@@ -4,12 +4,13 @@ use clap::Args;
 use strowger_plan::capacity::{mgck_capacity, mmck_capacity};
 use strowger_plan::{Beta, Explanation, Objective, PlanError, ServiceTime, mgck, mmck, threads_on_one_core};
 
-use super::field::{DisplayUnit, Field, Input, InputPoint};
+use super::field::{Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, rates, shares};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use super::profile::LoadedProfile;
 use super::service::{Service, ServiceArguments, joined};
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 #[derive(Debug, Args)]
 pub(crate) struct FiniteArguments {

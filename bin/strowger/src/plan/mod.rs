@@ -1,10 +1,8 @@
 //! `strowger plan`: models for capacity planning.
 
 mod availability;
-mod chart;
 mod cores;
 mod databases;
-mod draw;
 mod failover;
 mod field;
 mod fit;
@@ -13,7 +11,6 @@ mod mg1;
 mod mmck;
 mod numbers;
 mod overload;
-mod page;
 mod presentation;
 mod profile;
 mod service;

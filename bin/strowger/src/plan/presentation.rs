@@ -8,11 +8,10 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use strowger_plan::{Explanation, PlanError};
 
-use super::chart::{Chart, Line};
-use super::draw::draw;
 use super::field::{Field, Input, InputPoint, points};
 use crate::failure::Failure;
-use crate::table;
+use crate::plot::{Chart, Document, Line, draw};
+use crate::table::{self, WIDTH, columns, wrapped};
 
 /// Output options.
 #[derive(Debug, Args)]
@@ -70,9 +69,6 @@ pub(super) fn refused(error: &PlanError) -> Failure {
     Failure::Usage(format!("{error}; {}", error.remedy()))
 }
 
-/// Width at which text is wrapped.
-const WIDTH: usize = 110;
-
 /// Maximum number of lines in a plot that can be told apart.
 const MOST_LINES: usize = 8;
 
@@ -100,7 +96,7 @@ pub(super) fn present<M: Model>(model: &M, shown: &DisplayArguments) -> Result<(
                 M::SWEEP
             )));
         }
-        draw(file, M::TITLE, &model.assumptions(), &charts)?;
+        draw(file, &Document::of_charts(M::TITLE, &model.assumptions(), charts))?;
     }
     if shown.json {
         table::print_json(&json_of(model, &inputs, &solved, shown.explain, is_swept))?;
@@ -274,27 +270,6 @@ fn has_none(answer: &Answer) -> bool {
     answer.outputs.iter().any(|field| field.value.is_none())
 }
 
-/// Wraps text; continuation lines are aligned below the first line's text.
-pub(super) fn wrapped(begin: &str, text: &str) -> String {
-    let indent = " ".repeat(begin.chars().count());
-    let mut lines = begin.to_owned();
-    let mut width = 0;
-    for word in text.split(' ') {
-        let length = word.chars().count() + 1;
-        if width > 0 && width + length > WIDTH {
-            lines.push('\n');
-            lines.push_str(&indent);
-            width = 0;
-        } else if width > 0 {
-            lines.push(' ');
-        }
-        lines.push_str(word);
-        width += length;
-    }
-    lines.push('\n');
-    lines
-}
-
 /// Joins the parts with commas, wrapped.
 fn listed(parts: &[String]) -> String {
     let mut text = String::new();
@@ -310,19 +285,6 @@ fn listed(parts: &[String]) -> String {
             width = length;
         }
         text.push_str(part);
-    }
-    text
-}
-
-/// Formats rows below a heading, with right-aligned columns.
-pub(super) fn columns(head: &[String], rows: &[Vec<String>]) -> String {
-    let all = || std::iter::once(head).chain(rows.iter().map(Vec::as_slice));
-    let width = |column: usize| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..head.len()).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in all() {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
     text
 }
@@ -376,6 +338,7 @@ fn sweep_charts(inputs: &[Input<'_>], solved: &[SolvedPoint]) -> Vec<Chart> {
             x: across.show,
             y: field.show,
             is_log: false,
+            is_across_log: false,
             lines: lines.collect(),
         }
         .with_scale()

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 use strowger_plan::{Curve, Explanation, PlanError, ServiceTime, Step, units};
 
-use super::field::{DisplayUnit, Input, InputPoint};
+use super::field::{Input, InputPoint};
 use super::numbers::{Numbers, plain, times};
 use super::profile::{LoadedProfile, load};
 use super::units::Unit;
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 #[derive(Debug, Args)]
 pub(super) struct ServiceArguments {

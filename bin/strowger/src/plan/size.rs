@@ -10,11 +10,12 @@ use strowger_plan::size::{FailoverMethod, Replication};
 use strowger_plan::traffic::Calls;
 use strowger_plan::{Explain as _, Plan, PlanError, Profile, Requirements, size};
 
-use super::field::{DisplayUnit, Input, InputPoint};
+use super::field::{Input, InputPoint};
 use super::numbers::{Numbers, bandwidths, counts, erlangs, plain, shares, sizes, times, times_or_none};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use super::profile::{LoadedProfile, load};
 use crate::failure::Failure;
+use crate::plot::DisplayUnit;
 
 use report::{influence, no_plan, outputs, report};
 

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use strowger_plan::two_stage::{Bottleneck, part_stateful_capacity};
 use strowger_plan::{BreakPoint, Explain as _, PlanError, StageRequirements, StageSizing, TwoStage, stages};
 
-use super::chart::{Chart, Line};
-use super::field::{DisplayUnit, Field, Input, InputPoint};
+use super::field::{Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, counts_or_none, plain, rates, rates_or_none, share, shares};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
+use crate::plot::{Chart, DisplayUnit, Line};
 
 #[derive(Debug, Args)]
 pub(crate) struct TwoStageArguments {
@@ -272,6 +272,7 @@ impl Model for Cluster<'_> {
             x: DisplayUnit::Rate,
             y: DisplayUnit::Rate,
             is_log: false,
+            is_across_log: false,
             lines: vec![Line::new("throughput τ", points), Line::new("all carried", ideal)],
         }]
     }

@@ -7,14 +7,12 @@ use clap::Args;
 use serde_json::json;
 use strowger_plan::validate::{OnePercent, Pair, Row, Validation, validate};
 
-use super::chart::{Chart, Line};
-use super::draw::draw;
-use super::field::DisplayUnit;
 use super::measured::MeasuredArguments;
-use super::presentation::{columns, refused, wrapped};
+use super::presentation::refused;
 use super::profile::load;
 use crate::failure::Failure;
-use crate::table;
+use crate::plot::{Chart, DisplayUnit, Document, Line, draw};
+use crate::table::{self, columns, wrapped};
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArguments {
@@ -43,7 +41,7 @@ impl ValidateArguments {
         let measured = self.measured.read()?;
         let found = validate(&measured, &loaded.profile).map_err(|error| refused(&error))?;
         if let Some(file) = &self.plot {
-            draw(file, TITLE, &loaded.says(), &charts(&found))?;
+            draw(file, &Document::of_charts(TITLE, &loaded.says(), charts(&found)))?;
         }
         if self.json {
             table::print_json(&json!(found))?;
@@ -237,6 +235,7 @@ fn chart(found: &Validation, title: &str, y: DisplayUnit, of: fn(&Row) -> Pair, 
         x: DisplayUnit::Rate,
         y,
         is_log: false,
+        is_across_log: false,
         lines: lines.collect(),
     }
     .with_scale()

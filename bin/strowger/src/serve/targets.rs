@@ -1,6 +1,6 @@
 //! Operators' requests about balancers' targets.
 
-use strowger_control::protocol::{ChangedTarget, Request, Target, Targets};
+use strowger_control::protocol::{ChangedTarget, Request, Response, Target, Targets};
 use strowger_shard::Snapshot;
 
 use super::Server;
@@ -30,7 +30,10 @@ impl Server {
     }
 
     /// Drains or undrains a target, or adds or removes it.
-    pub(super) fn change_target(&mut self, request: &Request) -> Result<Box<ChangedTarget>, String> {
+    ///
+    /// # Errors
+    /// The response to a request that is refused.
+    pub(super) fn change_target(&mut self, request: &Request) -> Result<Box<ChangedTarget>, Response> {
         let now = self.clock.now();
         let (found, lasts) = match request {
             Request::Drain { target } | Request::Undrain { target } => {
@@ -60,7 +63,7 @@ impl Server {
                 let lasts = if is_kept { KEPT } else { UNTIL_RELOAD };
                 return Ok(Box::new(ChangedTarget { target: before, lasts: lasts.to_owned() }));
             }
-            _ => return Err("this request does not change a target".to_owned()),
+            _ => return Err(Response::Error("this request does not change a target".to_owned())),
         };
         Ok(Box::new(ChangedTarget { target: self.target_status(&found), lasts: lasts.to_owned() }))
     }

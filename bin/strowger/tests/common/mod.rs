@@ -2,8 +2,10 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod api;
 pub(crate) mod end;
 pub(crate) mod load;
+pub(crate) mod phone;
 pub(crate) mod server;
 
 use std::io::Write as _;

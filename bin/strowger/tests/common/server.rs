@@ -36,7 +36,10 @@ impl Server {
     /// Returns a folder with a configuration, and the address that a server would listen on there.
     pub(crate) fn prepare(more: &str) -> (Folder, SocketAddr) {
         let address = free_address();
-        let config = format!("server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
+        // Tests run several servers at a time, which cannot share the default address.
+        let admin = if more.contains("admin") { "" } else { "admin.listen = \"off\"\n" };
+        let config =
+            format!("{admin}server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
         (Folder::new(&config), address)
     }
 

@@ -1,16 +1,17 @@
 //! The server's half: issuing challenges and verifying credentials.
 
 use core::cell::RefCell;
+use core::net::IpAddr;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_foundation::{KeyRing, Timestamp};
+use strowger_foundation::{KeyRing, Timestamp, source_bits};
 use strowger_message::{HeaderName, Message, ResponseBuilder, Uri};
 
 use crate::credentials::{self, ClientQop, Credentials, CredentialsResult};
 use crate::hash::{DigestInput, Ha1, Hex, Protection, ha2, response_with};
-use crate::nonce::NonceId;
+use crate::nonce::{NonceId, source_tag, tag_of};
 use crate::window::{NonceWindows, WindowStats, is_aged};
 use crate::{Algorithm, Policy, Qop};
 
@@ -48,6 +49,8 @@ pub struct Challenge<'a> {
     /// choose it. A retransmission has the same number, and gets the same nonce within
     /// [`NONCE_WINDOW`](crate::NONCE_WINDOW).
     pub request: u64,
+    /// Where the request came from. The nonce tells whether credentials are [from there](Authenticator::is_from).
+    pub source: IpAddr,
 }
 
 /// Issues challenges and verifies credentials; one per shard. Each accepts the nonces of all others in the process.
@@ -56,6 +59,8 @@ pub struct Authenticator {
     nonces: KeyRing,
     /// Keys for the HA1s of nonexistent users.
     dummies: KeyRing,
+    /// Keys for the tags of sources.
+    sources: KeyRing,
     windows: Arc<NonceWindows>,
     /// The H(A2) of the last REGISTER; within a domain all have the same.
     last: RefCell<Option<Ha2Cache>>,
@@ -73,13 +78,38 @@ impl Authenticator {
     /// Creates an authenticator. The keys for nonces are derived from `ring`, the process's key ring.
     #[must_use]
     pub fn new(ring: &KeyRing, windows: Arc<NonceWindows>) -> Self {
-        Self { nonces: ring.derive("nonce"), dummies: ring.derive("dummy-ha1"), windows, last: RefCell::default() }
+        Self {
+            nonces: ring.derive("nonce"),
+            dummies: ring.derive("dummy-ha1"),
+            sources: ring.derive("nonce-source"),
+            windows,
+            last: RefCell::default(),
+        }
     }
 
     /// Replaces the keys after a rotation. Nonces under the previous key are accepted until they expire.
     pub fn handle_keys(&mut self, ring: &KeyRing) {
         self.nonces = ring.derive("nonce");
         self.dummies = ring.derive("dummy-ha1");
+        self.sources = ring.derive("nonce-source");
+    }
+
+    /// Whether credentials in a request answer a challenge that was sent to `source`, so that the sender must be there
+    /// and cannot have forged the address. The challenge may be of any age, of an earlier process or of another server
+    /// with the same key.
+    #[must_use]
+    pub fn is_from(
+        &self,
+        policy: &Policy,
+        message: &Message<'_>,
+        header: HeaderName,
+        realm: &[u8],
+        source: IpAddr,
+    ) -> bool {
+        let found = credentials::find_for(policy, message.head(), header, realm);
+        let CredentialsResult::Digest(credentials) = found else { return false };
+        let Some(tag) = tag_of(&credentials.nonce) else { return false };
+        self.sources.keys().any(|key| source_tag(key, source_bits(source)) ^ tag == 0)
     }
 
     /// Verifies the credentials of a request.
@@ -137,9 +167,10 @@ impl Authenticator {
         reply: ResponseBuilder<'b>,
         challenge: &Challenge<'_>,
     ) -> ResponseBuilder<'b> {
-        let Challenge { header, realm, stale, request } = *challenge;
+        let Challenge { header, realm, stale, request, source } = *challenge;
         //= rfc7616#3.3:unique-nonce
-        let nonce = self.windows.issue(now, request).to_text(&self.nonces, self.windows.seed());
+        let tag = source_tag(self.sources.current(), source_bits(source));
+        let nonce = self.windows.issue(now, request).to_text(&self.nonces, self.windows.seed(), tag);
         let realm = quoted(realm);
         let stale: &[u8] = if stale { b", stale=true" } else { b"" };
         //= rfc7616#3.3:quoted

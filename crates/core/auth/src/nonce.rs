@@ -1,12 +1,14 @@
-//! Stateless nonces (RFC 7616 §3.3): time and origin of issue, and a seal that proves them.
+//! Stateless nonces (RFC 7616 §3.3): time and origin of issue, the source that was challenged, and a seal that proves
+//! them.
 
 use core::time::Duration;
 
-use strowger_foundation::{KeyRing, Seal, Timestamp};
+use strowger_foundation::{KeyRing, TagKey, Timestamp};
 
 use crate::base32;
 
-/// Length of a nonce in characters: a 64-bit id and a 64-bit seal, five bits per character. Kept short so that most
+/// Length of a nonce in characters: a 64-bit id, a 32-bit [tag](source_tag) and a 32-bit seal, five bits per character.
+/// Whoever forges a nonce gains nothing: it only works with a password. Kept short so that most
 /// clients' responses are an MD5 over two blocks instead of three.
 pub(crate) const NONCE_TEXT_LEN: usize = 26;
 /// Number of characters after the last full group of eight.
@@ -65,11 +67,11 @@ impl NonceId {
     }
 
     //= rfc7616#5.12:random
-    /// Returns the nonce, sealed with the current key. `life` distinguishes incarnations of the process: nonces whose
-    /// uses have been forgotten must not be accepted.
-    pub(crate) fn to_text(self, ring: &KeyRing, life: u64) -> [u8; NONCE_TEXT_LEN] {
-        let seal = ring.current().seal_words([self.0, life]);
-        let number = u128::from(self.0) << 64 | u128::from(seal.0);
+    /// Returns the nonce for a source with this tag, sealed with the current key. `life` distinguishes incarnations of
+    /// the process: nonces whose uses have been forgotten must not be accepted.
+    pub(crate) fn to_text(self, ring: &KeyRing, life: u64, tag: u32) -> [u8; NONCE_TEXT_LEN] {
+        let seal = ring.current().short_seal([self.0, life ^ u64::from(tag)]);
+        let number = u128::from(self.0) << 64 | u128::from(tag) << 32 | u128::from(seal);
         let mut text = [0; NONCE_TEXT_LEN];
         let (eights, rest) = text.as_chunks_mut::<8>();
         for (eight, shift) in eights.iter_mut().zip([88, 48, 8]) {
@@ -83,19 +85,35 @@ impl NonceId {
 
     /// Parses a nonce; `None` if this process did not issue it, or not under an accepted key.
     pub(crate) fn from_text(text: &[u8], ring: &KeyRing, life: u64) -> Option<Self> {
-        let text: &[u8; NONCE_TEXT_LEN] = text.try_into().ok()?;
-        let (eights, rest) = text.as_chunks::<8>();
-        let mut number = 0;
-        for eight in eights {
-            number = number << 40 | u128::from(base32::decode(*eight)?);
-        }
-        let mut last = [b'0'; 8];
-        *last.last_chunk_mut::<LAST>()? = *rest.first_chunk::<LAST>()?;
-        let last = u8::try_from(base32::decode(last)?).ok()?;
-        let number = number << 8 | u128::from(last);
-        let (id, seal) = (low_half(number >> 64), low_half(number));
-        ring.are_sealed([id, life], Seal(seal)).then_some(Self(id))
+        let number = number_of(text)?;
+        let (id, tag, seal) = (low_half(number >> 64), low_quarter(number >> 32), low_quarter(number));
+        ring.are_short_sealed([id, life ^ u64::from(tag)], seal).then_some(Self(id))
     }
+}
+
+/// Returns the tag that a nonce carries for a [source](strowger_foundation::source_bits). It proves that the sender of a
+/// nonce has received a challenge there: nobody else can know it.
+pub(crate) fn source_tag(key: &TagKey, source: u64) -> u32 {
+    key.short_seal([source])
+}
+
+/// Returns the tag in a nonce, whichever process issued it and whenever.
+pub(crate) fn tag_of(text: &[u8]) -> Option<u32> {
+    number_of(text).map(|number| low_quarter(number >> 32))
+}
+
+/// Reads the number that a nonce encodes.
+fn number_of(text: &[u8]) -> Option<u128> {
+    let text: &[u8; NONCE_TEXT_LEN] = text.try_into().ok()?;
+    let (eights, rest) = text.as_chunks::<8>();
+    let mut number = 0;
+    for eight in eights {
+        number = number << 40 | u128::from(base32::decode(*eight)?);
+    }
+    let mut last = [b'0'; 8];
+    *last.last_chunk_mut::<LAST>()? = *rest.first_chunk::<LAST>()?;
+    let last = u8::try_from(base32::decode(last)?).ok()?;
+    Some(number << 8 | u128::from(last))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
@@ -103,10 +121,13 @@ const fn low_half(number: u128) -> u64 {
     number as u64
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "the low quarter is what is wanted")]
+const fn low_quarter(number: u128) -> u32 {
+    number as u32
+}
+
 #[cfg(test)]
 mod tests {
-    use strowger_foundation::TagKey;
-
     use super::*;
 
     #[test]
@@ -123,10 +144,11 @@ mod tests {
     fn altered_nonces_are_rejected() {
         let ring = KeyRing::new(TagKey::new([7; 16]));
         let id = NonceId::issue(Timestamp::from_millis(1_234_567), u64::MAX);
-        let text = id.to_text(&ring, 5);
+        let text = id.to_text(&ring, 5, 77);
         assert_eq!(NonceId::from_text(&text, &ring, 5), Some(id));
         assert_eq!(id.issued_ms(), 151 * 8_192, "the end of the window");
         assert_eq!(NonceId::from_text(&text, &ring, 6), None, "of another life");
+        assert_eq!(tag_of(&text), Some(77));
         for at in 0..text.len() {
             for byte in (0..=u8::MAX).filter(|byte| *byte != text[at]) {
                 let mut other = text;

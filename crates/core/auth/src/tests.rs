@@ -1,5 +1,6 @@
 //! The client's half against the server's, and both against the test vectors of the RFCs.
 
+use core::net::{IpAddr, Ipv4Addr};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,9 @@ mod vectors {
     }
 }
 
+/// Where requests come from.
+const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
+
 /// A server with several shards and one user, `alice`, password `secret`.
 struct Server {
     shards: Vec<Authenticator>,
@@ -97,7 +101,7 @@ impl Server {
         let mut out = Vec::new();
         let reply =
             ResponseBuilder::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None).with_limit(limit);
-        let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm: REALM, stale, request };
+        let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm: REALM, stale, request, source: SOURCE };
         self.shards[0].challenge(now, &self.policy, reply, &challenge).finish();
         out
     }
@@ -262,7 +266,7 @@ fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
     let mut out = Vec::new();
     let reply = ResponseBuilder::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
     let policy = Policy::default();
-    let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm, stale: false, request: 1 };
+    let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm, stale: false, request: 1, source: SOURCE };
     server.shards[0].challenge(T0, &policy, reply, &challenge).finish();
     let head = Head::scan(&out).unwrap();
     let challenge = head.first(HeaderName::WwwAuthenticate).unwrap();
@@ -272,6 +276,31 @@ fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
         Some(Ha1::compute(algorithm, b"alice", said, b"secret"))
     });
     assert_eq!(verdict, accepted());
+}
+
+#[test]
+fn only_whoever_received_a_challenge_can_answer_it_from_there() {
+    let ring = KeyRing::new(TagKey::new([7; 16]));
+    let mut server = Server::new(Policy::default());
+    let bytes = signed(&server.challenge(T0), &client(1));
+    let is_from = |server: &Server, bytes: &[u8], source: &str| {
+        let (message, source) = (Message::parse(bytes).unwrap(), source.parse().unwrap());
+        server.shards[1].is_from(&server.policy, &message, HeaderName::Authorization, REALM, source)
+    };
+    assert!(is_from(&server, &bytes, &SOURCE.to_string()));
+    assert!(!is_from(&server, &bytes, "192.0.2.8"), "a forged address");
+    // A wrong password does not matter, nor do a restart and another server with the same key; another key does.
+    let wrong = String::from_utf8_lossy(&bytes).replace("response=\"", "response=\"0").into_bytes();
+    assert!(is_from(&server, &wrong, &SOURCE.to_string()));
+    let restarted = Server::with(Policy::default(), NonceWindows::new(4, 10), &ring);
+    assert!(is_from(&restarted, &bytes, &SOURCE.to_string()));
+    let other = Server::with(Policy::default(), NonceWindows::new(4, 9), &KeyRing::new(TagKey::new([8; 16])));
+    assert!(!is_from(&other, &bytes, &SOURCE.to_string()));
+    let next = TagKey::new([8; 16]);
+    let rotated = Server::with(Policy::default(), NonceWindows::new(4, 9), &ring.rotated(next));
+    assert!(is_from(&rotated, &bytes, &SOURCE.to_string()), "challenged before the rotation");
+    let none = request_bytes("INVITE", URI, &[], b"");
+    assert!(!is_from(&server, &none, &SOURCE.to_string()));
 }
 
 //= rfc7616#5.5:replay

@@ -3,10 +3,11 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use strowger_balancer::CallGuard;
-use strowger_foundation::{TimerId, Timestamp, Transport, octets};
-use strowger_message::{Message, Uri};
+use strowger_foundation::{Flow, TimerId, Timestamp, Transport, octets};
+use strowger_message::{HeaderName, Message, Uri};
 
-use crate::record::{CallRecord, CallText, CallView, Reason, State};
+use crate::dialog::{DialogView, MAX_DIALOG};
+use crate::record::{CallRecord, CallText, CallView, Reason, State, Trunks};
 
 /// Bytes stored of each party's URI.
 pub const MAX_PARTY: usize = 128;
@@ -18,7 +19,7 @@ pub const MAX_CALL_ID: usize = 256;
 pub(crate) struct Call {
     /// The lookup key; see [`CallKey`](crate::CallKey).
     pub(crate) key: u64,
-    began: Timestamp,
+    pub(crate) began: Timestamp,
     /// Time of the answer; [`Timestamp::MAX`] before it.
     answered: Timestamp,
     /// When the call expires.
@@ -28,20 +29,34 @@ pub(crate) struct Call {
     text: CallText,
     source: CompactAddr,
     target: CompactAddr,
+    /// Stored apart because most calls have none.
+    trunks: Option<Box<Trunks>>,
     /// Counts the call at its target of a balanced set until the call ends.
     pub(crate) call_guard: Option<CallGuard>,
     /// Hash of the tag of the callee that answered: a BYE in another dialog of the same INVITE does not end the call.
     pub(crate) callee_tag: u32,
     transport: Transport,
+    /// Of the 2xx.
+    target_transport: Transport,
     pub(crate) state: State,
     /// Number of pending INVITE transactions; above one if the INVITE passes this server twice.
     pub(crate) legs: u8,
-    /// Whether the caller has sent CANCEL.
-    pub(crate) is_cancelled: bool,
+    /// Who wants to end the call, if anybody does.
+    pub(crate) stop: Stop,
     /// Whether the timer is a session timer (RFC 4028).
     pub(crate) has_session_timer: bool,
     /// Status of the challenge while the call is [`State::Challenged`].
     pub(crate) challenge: u16,
+}
+
+/// Who wants to end a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    No,
+    /// The caller has sent CANCEL.
+    ByCaller,
+    /// The operator has given the command.
+    ByOperator,
 }
 
 impl Call {
@@ -55,24 +70,50 @@ impl Call {
             text: text_of(invite),
             source: CompactAddr::from(peer),
             target: CompactAddr::NONE,
+            trunks: None,
             call_guard: None,
             callee_tag: 0,
             transport,
+            target_transport: Transport::default(),
             state: State::Trying,
             legs: 1,
-            is_cancelled: false,
+            stop: Stop::No,
             has_session_timer: false,
             challenge: 0,
         }
     }
 
     /// Handles the first 2xx.
-    pub(crate) fn on_answer(&mut self, now: Timestamp, callee_tag: u32, target: SocketAddr) {
+    pub(crate) fn on_answer(&mut self, now: Timestamp, callee_tag: u32, answer: &Message<'_>, target: &Flow) {
         debug_assert!(self.state != State::Answered, "the first answered dialog is the call");
         self.state = State::Answered;
         self.answered = now;
         self.callee_tag = callee_tag;
-        self.target = CompactAddr::from(target);
+        self.text.store_dialog(answer);
+        self.target = CompactAddr::from(target.peer);
+        self.target_transport = target.transport;
+    }
+
+    /// Returns the dialog of the answered call, if it is known.
+    pub(crate) fn dialog(&self) -> Option<DialogView<'_>> {
+        self.answered().and_then(|_| self.text.dialog())
+    }
+
+    pub(crate) fn call_id(&self) -> &[u8] {
+        self.text.call_id()
+    }
+
+    pub(crate) fn set_source_trunk(&mut self, name: &str) {
+        self.trunks.get_or_insert_default().source = Some(name.into());
+    }
+
+    pub(crate) fn set_target_trunk(&mut self, name: Option<&str>, request_uri: &[u8]) {
+        let uri = bare(request_uri);
+        let uri = (uri != self.text.callee()).then(|| uri.into());
+        if name.is_some() || uri.is_some() || self.trunks.is_some() {
+            let trunks = self.trunks.get_or_insert_default();
+            (trunks.target, trunks.target_uri) = (name.map(Into::into), uri);
+        }
     }
 
     pub(crate) fn on_failure(&mut self, target: Option<SocketAddr>) {
@@ -87,6 +128,7 @@ impl Call {
             transport: self.transport,
             source: self.source.address(),
             target: self.target(),
+            target_transport: self.answered().map(|_| self.target_transport),
             caller: self.text.caller(),
             callee: self.text.callee(),
             call_id: self.text.call_id(),
@@ -95,6 +137,7 @@ impl Call {
 
     pub(crate) fn into_record(self, ended: Timestamp, reason: Reason, status: Option<u16>) -> CallRecord {
         CallRecord {
+            key: self.key,
             began: self.began,
             answered: self.answered(),
             ended: ended.max(self.began),
@@ -103,6 +146,7 @@ impl Call {
             transport: self.transport,
             source: self.source.address(),
             target: self.target(),
+            trunks: self.trunks,
             text: self.text,
         }
     }
@@ -120,7 +164,8 @@ fn text_of(invite: &Message<'_>) -> CallText {
     let caller = bare(invite.from().uri);
     let callee = bare(invite.request_uri());
     let call_id = invite.call_id();
-    CallText::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id))
+    let contact = invite.head().first(HeaderName::Contact).filter(|contact| contact.len() <= MAX_DIALOG);
+    CallText::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id), contact.unwrap_or_default())
 }
 
 /// Returns the URI without parameters, truncated to its limit.
@@ -194,6 +239,6 @@ mod tests {
 
     #[test]
     fn a_call_is_small() {
-        assert!(size_of::<Call>() <= 120, "{}", size_of::<Call>());
+        assert!(size_of::<Call>() <= 128, "{}", size_of::<Call>());
     }
 }

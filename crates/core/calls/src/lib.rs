@@ -24,10 +24,14 @@
 
 mod call;
 mod chunks;
+mod dialog;
 mod record;
 mod session;
+mod setup;
 mod table;
 
 pub use call::{MAX_CALL_ID, MAX_PARTY};
-pub use record::{CallRecord, CallView, Reason, State};
+pub use dialog::{DialogView, MAX_DIALOG};
+pub use record::{CallRecord, CallView, Reason, State, Trunks};
+pub use setup::SetupTimes;
 pub use table::{ByeOutcome, CHALLENGE_GRACE, CallKey, Calls, Counters, EXPIRIES_PER_CALL, Limits, SESSION_GRACE};

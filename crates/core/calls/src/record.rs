@@ -37,6 +37,8 @@ pub enum Reason {
     CallerHungUp,
     /// The callee sent BYE.
     CalleeHungUp,
+    /// The operator ended it.
+    EndedByOperator,
     /// The caller cancelled before the answer.
     Cancelled,
     /// A final response other than a 2xx.
@@ -54,6 +56,7 @@ impl Reason {
         match self {
             Self::CallerHungUp => "caller hung up",
             Self::CalleeHungUp => "callee hung up",
+            Self::EndedByOperator => "ended by operator",
             Self::Cancelled => "cancelled",
             Self::Rejected => "rejected",
             Self::SessionExpired => "session expired",
@@ -62,9 +65,23 @@ impl Reason {
     }
 }
 
+/// The trunks of a call, and its called number as sent. Texts are as sent by peers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trunks {
+    /// Name of the trunk that the INVITE came from.
+    pub source: Option<Box<str>>,
+    /// Name of the trunk that answered, or whose response the caller got.
+    pub target: Option<Box<str>>,
+    /// The Request-URI sent there, without parameters, if it is not the callee as sent by the caller; at most
+    /// [`MAX_PARTY`](crate::MAX_PARTY) bytes.
+    pub target_uri: Option<Box<[u8]>>,
+}
+
 /// A call that has ended. Texts are as sent by peers, truncated to their limits and not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
+    /// The call's [key](crate::CallKey::to_bits).
+    pub key: u64,
     /// Time of the INVITE.
     pub began: Timestamp,
     /// Time of the first 2xx.
@@ -81,6 +98,8 @@ pub struct CallRecord {
     pub source: SocketAddr,
     /// Destination of the INVITE: the peer that answered, or whose response the caller got.
     pub target: Option<SocketAddr>,
+    /// The trunks, and the called number as sent; `None` for a call without.
+    pub trunks: Option<Box<Trunks>>,
     pub(crate) text: CallText,
 }
 
@@ -119,6 +138,8 @@ pub struct CallView<'a> {
     pub source: SocketAddr,
     /// The peer that answered.
     pub target: Option<SocketAddr>,
+    /// Transport of its 2xx.
+    pub target_transport: Option<Transport>,
     /// See [`CallRecord::caller`].
     pub caller: &'a [u8],
     /// See [`CallRecord::callee`].
@@ -127,20 +148,26 @@ pub struct CallView<'a> {
     pub call_id: &'a [u8],
 }
 
-/// Caller, callee and Call-ID in one allocation.
+/// Caller, callee, Call-ID, and what ending the call takes: one allocation, replaced by a longer one at the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallText {
     bytes: Box<[u8]>,
     caller: u8,
     callee: u8,
+    call_id: u16,
 }
 
 impl CallText {
-    /// Creates the text; the parties must not be longer than 255 bytes.
-    pub(crate) fn new(caller: &[u8], callee: &[u8], call_id: &[u8]) -> Self {
+    /// Creates the text; the parties must not be longer than 255 bytes. `rest` is the caller's Contact.
+    pub(crate) fn new(caller: &[u8], callee: &[u8], call_id: &[u8], rest: &[u8]) -> Self {
         debug_assert!(caller.len() < 256 && callee.len() < 256, "the lengths are bytes");
         let length = |text: &[u8]| u8::try_from(text.len()).unwrap_or(u8::MAX);
-        Self { caller: length(caller), callee: length(callee), bytes: [caller, callee, call_id].concat().into() }
+        Self {
+            caller: length(caller),
+            callee: length(callee),
+            call_id: u16::try_from(call_id.len()).unwrap_or(u16::MAX),
+            bytes: [caller, callee, call_id, rest].concat().into(),
+        }
     }
 
     pub(crate) fn caller(&self) -> &[u8] {
@@ -154,6 +181,34 @@ impl CallText {
 
     pub(crate) fn call_id(&self) -> &[u8] {
         let start = usize::from(self.caller).saturating_add(usize::from(self.callee));
-        self.bytes.get(start..).unwrap_or_default()
+        self.bytes.get(start..self.end_of_call_id()).unwrap_or_default()
+    }
+
+    /// The caller's Contact; once the call is answered, the dialog.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.bytes.get(self.end_of_call_id()..).unwrap_or_default()
+    }
+
+    /// Returns a copy without the rest, with room for another one of `length` bytes.
+    pub(crate) fn begin_again(&self, length: usize) -> Vec<u8> {
+        let end = self.end_of_call_id();
+        let mut bytes = Vec::with_capacity(end.saturating_add(length));
+        bytes.extend_from_slice(self.bytes.get(..end).unwrap_or_default());
+        bytes
+    }
+
+    /// Replaces the text by [another one](Self::begin_again) whose parties and Call-ID are the same.
+    pub(crate) fn replace(&mut self, bytes: Vec<u8>) {
+        debug_assert!(bytes.len() >= self.end_of_call_id(), "the rest follows them");
+        self.bytes = bytes.into();
+    }
+
+    pub(crate) fn clear_rest(&mut self) {
+        self.replace(self.begin_again(0));
+    }
+
+    fn end_of_call_id(&self) -> usize {
+        let parties = usize::from(self.caller).saturating_add(usize::from(self.callee));
+        parties.saturating_add(usize::from(self.call_id))
     }
 }

@@ -9,10 +9,12 @@ use strowger_balancer::{CallGuard, TargetId};
 use strowger_foundation::{Flow, TagKey, TimerWheel, Timestamp, Wakeup};
 use strowger_message::{Message, Method, Status};
 
-use crate::call::Call;
+use crate::call::{Call, Stop};
 use crate::chunks::Chunks;
+use crate::dialog::DialogView;
 use crate::record::{CallRecord, CallView, Reason, State};
 use crate::session::session_interval;
+use crate::setup::SetupTimes;
 
 /// Time for a challenged caller to retry before the attempt counts as rejected.
 pub const CHALLENGE_GRACE: Duration = Duration::from_secs(32);
@@ -89,6 +91,7 @@ pub struct Calls {
     /// Whether records are created.
     is_recording: bool,
     counters: Counters,
+    setup: SetupTimes,
 }
 
 impl Calls {
@@ -104,6 +107,7 @@ impl Calls {
             records: VecDeque::new(),
             is_recording: true,
             counters: Counters::default(),
+            setup: SetupTimes::default(),
         }
     }
 
@@ -145,24 +149,43 @@ impl Calls {
         self.hash(message.call_id(), message.from().tag())
     }
 
-    /// Handles a provisional response other than 100.
-    pub fn handle_ringing(&mut self, _now: Timestamp, key: CallKey) {
-        if let Some(call) = self.call_mut(key)
-            && call.state == State::Trying
-        {
-            call.state = State::Ringing;
-        }
+    /// Returns the keys of the call for `message`, whose sender may be the caller, or the callee within a dialog.
+    #[must_use]
+    pub fn keys_of(&self, message: &Message<'_>) -> [u64; 2] {
+        [message.from().tag(), message.to().tag()].map(|tag| self.hash(message.call_id(), tag).0)
     }
 
-    /// Handles `response`, a 2xx to the initial INVITE, from `target`. Only the first one answers the call: the
+    /// Whether the call with this key is in progress.
+    #[must_use]
+    pub fn is_tracked(&self, key: u64) -> bool {
+        self.place(key).is_some()
+    }
+
+    /// Handles a provisional response other than 100. Returns when the call began, if this is the first.
+    pub fn handle_ringing(&mut self, now: Timestamp, key: CallKey) -> Option<Timestamp> {
+        let place = self.place(key.0)?;
+        let call = self.calls.get_mut(place).filter(|call| call.state == State::Trying)?;
+        call.state = State::Ringing;
+        self.setup.ringing.record(call.began, now);
+        Some(call.began)
+    }
+
+    /// Returns when the call began.
+    #[must_use]
+    pub fn began(&self, key: CallKey) -> Option<Timestamp> {
+        self.place(key.0).and_then(|place| self.calls.get(place)).map(|call| call.began)
+    }
+
+    /// Handles `response`, a 2xx to the initial INVITE, received on `target`. Only the first one answers the call: the
     /// caller must end the other dialogs of a forked INVITE (RFC 3261 §13.2.2.4), which are not tracked. Returns
     /// whether this is the first.
-    pub fn handle_answer(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) -> bool {
+    pub fn handle_answer(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: &Flow) -> bool {
         debug_assert!(response.status().is_some_and(Status::is_success), "a 2xx answers");
         let callee_tag = self.short_hash(response.to().tag());
         let Some(place) = self.place(key.0) else { return false };
         let Some(call) = self.calls.get_mut(place).filter(|call| call.state != State::Answered) else { return false };
-        call.on_answer(now, callee_tag, target);
+        call.on_answer(now, callee_tag, response, target);
+        self.setup.answered.record(call.began, now);
         self.counters.answered += 1;
         self.await_session(now, place, response);
         true
@@ -171,25 +194,56 @@ impl Calls {
     /// Handles `status`, a final response other than a 2xx sent to the caller. `target` is the peer that it came
     /// from; `None` for the server itself.
     ///
-    /// A status after which callers retry with the same Call-ID (401, 407, 422) does not end the call yet.
-    pub fn handle_failure(&mut self, now: Timestamp, key: CallKey, status: u16, target: Option<SocketAddr>) {
-        let Some(place) = self.place(key.0) else { return };
-        let Some(call) = self.calls.get_mut(place) else { return };
+    /// A status after which callers retry with the same Call-ID (401, 407, 422) does not end the call yet. Returns when
+    /// the call began and why it has ended, if it has.
+    pub fn handle_failure(
+        &mut self,
+        now: Timestamp,
+        key: CallKey,
+        status: u16,
+        target: Option<SocketAddr>,
+    ) -> Option<(Timestamp, Reason)> {
+        let place = self.place(key.0)?;
+        let call = self.calls.get_mut(place)?;
         call.legs = call.legs.saturating_sub(1);
         if call.state == State::Answered || call.legs > 0 {
-            return;
+            return None;
         }
         call.on_failure(target);
         //= rfc3261#22.2
         //= rfc4028#7.4
-        if matches!(status, 401 | 407 | 422) && !call.is_cancelled {
+        if matches!(status, 401 | 407 | 422) && call.stop == Stop::No {
             call.state = State::Challenged;
             call.challenge = status;
             self.arm(place, now + CHALLENGE_GRACE, false);
-            return;
+            return None;
         }
-        let reason = if call.is_cancelled { Reason::Cancelled } else { Reason::Rejected };
+        let (reason, times) = match call.stop {
+            Stop::ByCaller => (Reason::Cancelled, &mut self.setup.cancelled),
+            Stop::ByOperator => (Reason::EndedByOperator, &mut self.setup.cancelled),
+            Stop::No => (Reason::Rejected, &mut self.setup.rejected),
+        };
+        let began = call.began;
+        times.record(began, now);
         self.end(place, now, reason, Some(status));
+        Some((began, reason))
+    }
+
+    /// Sets the name of the trunk that the call comes from.
+    pub fn set_source_trunk(&mut self, key: CallKey, name: &str) {
+        if let Some(call) = self.call_mut(key) {
+            call.set_source_trunk(name);
+        }
+    }
+
+    /// Sets the trunk that has answered or refused the call, and the Request-URI that was sent there. Must come before
+    /// [`handle_answer`](Self::handle_answer) or [`handle_failure`](Self::handle_failure).
+    pub fn set_target_trunk(&mut self, key: CallKey, name: Option<&str>, request_uri: &[u8]) {
+        if let Some(call) = self.call_mut(key)
+            && call.state != State::Answered
+        {
+            call.set_target_trunk(name, request_uri);
+        }
     }
 
     /// Assigns the call to the target of the guard until it ends: while it is in progress, and while a challenged
@@ -222,8 +276,9 @@ impl Calls {
     pub fn handle_cancel(&mut self, _now: Timestamp, key: CallKey) {
         if let Some(call) = self.call_mut(key)
             && call.state != State::Answered
+            && call.stop == Stop::No
         {
-            call.is_cancelled = true;
+            call.stop = Stop::ByCaller;
         }
     }
 
@@ -234,9 +289,51 @@ impl Calls {
     pub fn handle_bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<ByeOutcome> {
         let (place, is_caller) = self.dialog(bye)?;
         let by = if is_caller { Reason::CallerHungUp } else { Reason::CalleeHungUp };
-        let seat = self.calls.get_mut(place).and_then(|call| call.call_guard.take());
-        self.end(place, now, by, Some(200));
+        let call = self.calls.get_mut(place)?;
+        let (seat, is_commanded) = (call.call_guard.take(), call.stop == Stop::ByOperator);
+        self.end(place, now, if is_commanded { Reason::EndedByOperator } else { by }, Some(200));
         Some(ByeOutcome { by, call_guard: seat })
+    }
+
+    /// Returns the keys of the calls with this Call-ID: several if the caller's tag differs. Scans all calls.
+    #[must_use]
+    pub fn find_by_call_id(&self, call_id: &[u8]) -> Vec<CallKey> {
+        self.calls.iter().filter(|call| call.call_id() == call_id).map(|call| CallKey(call.key)).collect()
+    }
+
+    /// Marks the call as one that the operator ends, and returns its state. Whatever ends it from here on, that is the
+    /// reason in its record.
+    pub fn begin_ending(&mut self, key: CallKey) -> Option<State> {
+        let call = self.call_mut(key)?;
+        call.stop = Stop::ByOperator;
+        Some(call.state)
+    }
+
+    /// Whether the operator ends the call.
+    #[must_use]
+    pub fn is_ending(&self, key: CallKey) -> bool {
+        let call = self.place(key.0).and_then(|place| self.calls.get(place));
+        call.is_some_and(|call| call.stop == Stop::ByOperator)
+    }
+
+    /// Returns the dialog of an answered call; `None` if a party has not given what it takes, or for one longer than
+    /// [`MAX_DIALOG`](crate::MAX_DIALOG).
+    #[must_use]
+    pub fn dialog_of(&self, key: CallKey) -> Option<(DialogView<'_>, CallView<'_>)> {
+        let call = self.calls.get(self.place(key.0)?)?;
+        Some((call.dialog()?, call.view()))
+    }
+
+    /// Ends the call at the operator's command, after both parties were told.
+    pub fn end_by_operator(&mut self, now: Timestamp, key: CallKey) {
+        let Some(place) = self.place(key.0) else { return };
+        let Some(call) = self.calls.get(place) else { return };
+        let status = match call.state {
+            State::Answered => Some(200),
+            State::Challenged => Some(call.challenge),
+            State::Trying | State::Ringing => None,
+        };
+        self.end(place, now, Reason::EndedByOperator, status);
     }
 
     /// Handles a message within a dialog, which shows that the call is alive. A re-INVITE or UPDATE restarts the
@@ -273,7 +370,7 @@ impl Calls {
     /// Returns when to call [`handle_timeout`](Self::handle_timeout) next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        self.timers.next_deadline().map(|at| Wakeup { at, reason: "the time of a call" })
+        self.timers.next_deadline().map(|at| Wakeup::at(at, "the time of a call"))
     }
 
     /// Ends expired calls, at most [`EXPIRIES_PER_CALL`].
@@ -324,6 +421,12 @@ impl Calls {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Times of call setup.
+    #[must_use]
+    pub const fn setup_times(&self) -> &SetupTimes {
+        &self.setup
     }
 
     /// Checks the invariants; for tests and simulation.

@@ -54,7 +54,12 @@ fn begin(calls: &mut Calls, now: Timestamp) -> CallKey {
 }
 
 fn answer(calls: &mut Calls, now: Timestamp, key: CallKey, tag: &str, more: &str) {
-    calls.handle_answer(now, key, &parse(&response(200, "INVITE", "a", tag, more)), target());
+    calls.handle_answer(
+        now,
+        key,
+        &parse(&response(200, "INVITE", "a", tag, more)),
+        &Flow::new(ListenerId(0), Transport::Udp, target()),
+    );
 }
 
 fn only(calls: &mut Calls) -> CallRecord {
@@ -85,6 +90,29 @@ fn a_call_from_invite_to_bye() {
     assert_eq!((record.source, record.target), (flow().peer, Some(target())));
     assert_eq!((record.caller(), record.call_id()), (&b"sip:alice@example.com"[..], &b"c1"[..]));
     assert!(calls.handle_bye(at(65_001), &parse(&request("BYE", "c1", "a", "b", ""))).is_none(), "a call ends once");
+}
+
+#[test]
+fn setup_times_count_each_call_once_by_its_result() {
+    let mut calls = calls();
+    let key = begin(&mut calls, at(1000));
+    calls.handle_ringing(at(1100), key);
+    calls.handle_ringing(at(1300), key);
+    answer(&mut calls, at(5000), key, "b", "");
+    answer(&mut calls, at(6000), key, "c", "");
+    calls.handle_bye(at(7000), &parse(&request("BYE", "c1", "a", "b", ""))).expect("it ends the call");
+    // A challenge is no result.
+    let key = begin(&mut calls, at(10_000));
+    calls.handle_failure(at(10_001), key, 407, None);
+    assert_eq!(begin(&mut calls, at(10_002)), key);
+    calls.handle_failure(at(10_010), key, 486, Some(target()));
+    let key = begin(&mut calls, at(20_000));
+    calls.handle_cancel(at(20_500), key);
+    calls.handle_failure(at(20_600), key, 487, Some(target()));
+    let times = calls.setup_times();
+    let all = [&times.ringing, &times.answered, &times.rejected, &times.cancelled];
+    assert_eq!(all.map(|times| times.counts().iter().sum::<u64>()), [1, 1, 1, 1]);
+    assert_eq!(all.map(|times| times.sum().as_millis()), [100, 4000, 10, 600]);
 }
 
 #[test]

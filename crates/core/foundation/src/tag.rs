@@ -56,6 +56,16 @@ impl TagKey {
         Seal(sip.finish64())
     }
 
+    /// Returns a seal of half the length, by SipHash-1-3: for values that a guesser tries without seeing the result, or
+    /// that are of no use without another secret.
+    #[inline]
+    #[must_use]
+    pub fn short_seal<const COUNT: usize>(&self, words: [u64; COUNT]) -> u32 {
+        let mut sip = SipHasher::<1, 3>::new64(&self.0);
+        words.into_iter().for_each(|word| sip.write_u64(word));
+        u32::try_from(sip.finish64() >> u32::BITS).unwrap_or(0)
+    }
+
     /// Returns a 64-bit keyed hash of `parts`.
     #[must_use]
     pub fn hash64(&self, parts: &[&[u8]]) -> u64 {
@@ -233,6 +243,14 @@ impl KeyRing {
         is_by(&self.current) || self.previous.as_ref().is_some_and(is_by)
     }
 
+    /// Whether `seal` is the [short seal](TagKey::short_seal) of `words` by the current or the previous key.
+    #[inline]
+    #[must_use]
+    pub fn are_short_sealed<const COUNT: usize>(&self, words: [u64; COUNT], seal: u32) -> bool {
+        let is_by = |key: &TagKey| key.short_seal(words) ^ seal == 0;
+        is_by(&self.current) || self.previous.as_ref().is_some_and(is_by)
+    }
+
     /// Whether `tag` was made over `parts` by the current or the previous key.
     #[must_use]
     pub fn verify(&self, parts: &[&[u8]], tag: &Tag) -> bool {
@@ -267,6 +285,8 @@ mod tests {
         let rotated = ring.rotated(TagKey::new([2; 16]));
         assert!(rotated.is_joined_sealed(&[b"ab", b"c"], 2, read) && rotated.are_sealed([1, 2], words));
         assert!(!rotated.are_sealed([2, 1], words));
+        let short = ring.current().short_seal([1, 2]);
+        assert!(rotated.are_short_sealed([1, 2], short) && !rotated.are_short_sealed([2, 1], short));
         assert!(!rotated.rotated(TagKey::new([3; 16])).is_joined_sealed(&[b"ab", b"c"], 2, read));
     }
 

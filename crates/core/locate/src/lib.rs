@@ -16,10 +16,12 @@
     )
 )]
 
+mod host_names;
 mod name_cache;
 mod order;
 mod outages;
 
+pub use host_names::{HostNames, MAX_HOSTS};
 pub use name_cache::{CachePolicy, Lookup, MAX_NAMES, NameCache, NameCounts, RETRY_AFTER};
 pub use order::{MAX_CANDIDATES, MAX_HOPS, SplitMix64};
 pub use outages::{BackOff, Cause, DetectedBy, MAX_OUTAGES, Outage, OutageChange, Outages, REMEMBERED_FOR};
@@ -28,7 +30,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, Transport};
+use strowger_foundation::{Flow, HostId, Transport};
 
 /// What to locate: the host name of a URI, with the URI's port and transport (RFC 3263 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,15 +69,25 @@ impl LocateQuery {
 pub struct Hop {
     /// Transport protocol.
     pub transport: Transport,
+    /// On a secure transport, the name that the peer must prove. Peers with one address and several names fail
+    /// independently: a caller may choose a name that leads to somebody else's server. [`HostId::NONE`] in an answer
+    /// of the DNS.
+    pub host: HostId,
     /// Address and port.
     pub address: SocketAddr,
 }
 
 impl Hop {
-    /// Returns the hop of a flow.
+    /// Creates the hop to a peer without a name.
+    #[must_use]
+    pub const fn new(transport: Transport, address: SocketAddr) -> Self {
+        Self { transport, host: HostId::NONE, address }
+    }
+
+    /// Returns the hop of a flow of requests.
     #[must_use]
     pub const fn of(flow: &Flow) -> Self {
-        Self { transport: flow.transport, address: flow.peer }
+        Self { transport: flow.transport, host: flow.host, address: flow.peer }
     }
 }
 

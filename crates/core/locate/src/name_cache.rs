@@ -1,14 +1,15 @@
 //! Cache of located names, shared by all shards.
 
 use core::hash::BuildHasher;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use hashbrown::HashTable;
-use strowger_foundation::Timestamp;
 use strowger_foundation::map::{SeededState, seeded};
+use strowger_foundation::{HostId, Timestamp};
 
-use crate::{CandidateList, LocateError, LocateQuery, LocateResult};
+use crate::{CandidateList, Hop, HostNames, LocateError, LocateQuery, LocateResult};
 
 /// Maximum number of names in the cache.
 pub const MAX_NAMES: usize = 65_536;
@@ -87,16 +88,33 @@ pub struct NameCounts {
 /// Cache of answers by query, for all shards. A [`CachePolicy`] decides what is cached.
 #[derive(Debug)]
 pub struct NameCache {
-    policy: CachePolicy,
+    policy: RwLock<CachePolicy>,
+    /// [`CachePolicy::enabled`], which every lookup reads.
+    is_enabled: AtomicBool,
     hasher: SeededState,
     stripes: [Mutex<Stripe>; STRIPES],
+    hosts: HostNames,
 }
 
 impl NameCache {
     /// Creates an empty cache. `seed` keeps peers from choosing names that collide.
     #[must_use]
     pub fn new(policy: CachePolicy, seed: u64) -> Self {
-        Self { policy, hasher: seeded(seed), stripes: core::array::from_fn(|_| Mutex::default()) }
+        let stripes = core::array::from_fn(|_| Mutex::default());
+        let is_enabled = AtomicBool::new(policy.enabled);
+        Self { policy: RwLock::new(policy), is_enabled, hasher: seeded(seed), stripes, hosts: HostNames::new(seed) }
+    }
+
+    /// Sets the policy for answers to come.
+    pub fn set_policy(&self, policy: CachePolicy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.is_enabled.store(policy.enabled, Ordering::Relaxed);
+    }
+
+    /// Returns the numbers of the host names of secure peers.
+    #[must_use]
+    pub const fn hosts(&self) -> &HostNames {
+        &self.hosts
     }
 
     /// Looks `question` up. Does not allocate.
@@ -105,11 +123,24 @@ impl NameCache {
         let Some((mut stripe, hash)) = self.stripe_of(question) else {
             return Lookup::Miss;
         };
-        if !self.policy.enabled {
+        if !self.is_enabled.load(Ordering::Relaxed) {
             stripe.counts.misses += 1;
             return Lookup::Miss;
         }
         stripe.lookup(now, question, hash)
+    }
+
+    /// Returns `hop`, found in the answer to `question`, as a peer that must prove that name.
+    #[must_use]
+    pub fn hop_to(&self, hop: &Hop, question: &LocateQuery) -> Hop {
+        if hop.transport.is_secure() { self.named_hop(hop, question) } else { *hop }
+    }
+
+    // Never inlined: only TLS needs it.
+    #[inline(never)]
+    fn named_hop(&self, hop: &Hop, question: &LocateQuery) -> Hop {
+        // Nothing is ever sent to a name without a number.
+        Hop { host: self.hosts.number(&question.host).unwrap_or(HostId::SOURCE), ..*hop }
     }
 
     /// Returns the cached candidates for `question` without triggering a query.
@@ -125,7 +156,7 @@ impl NameCache {
     /// A missing answer is stored for [`RETRY_AFTER`], and never replaces an answer that can still be used.
     pub fn insert(&self, now: Timestamp, question: &LocateQuery, answer: LocateResult, ttl: Duration) {
         // The answer for an invalid name is not worth its bytes.
-        if !self.policy.enabled || !question.is_valid_name() {
+        if !self.is_enabled.load(Ordering::Relaxed) || !question.is_valid_name() {
             return;
         }
         let Some((mut stripe, hash)) = self.stripe_of(question) else {
@@ -174,7 +205,8 @@ impl NameCache {
 
     /// Returns a cache slot with the answer and its times.
     fn slot(&self, now: Timestamp, question: &LocateQuery, hash: u64, answer: LocateResult, ttl: Duration) -> Slot {
-        let CachePolicy { min_ttl, max_ttl, negative_ttl, serve_stale, .. } = self.policy;
+        let CachePolicy { min_ttl, max_ttl, negative_ttl, serve_stale, .. } =
+            *self.policy.read().unwrap_or_else(PoisonError::into_inner);
         let (fresh, stale) = match answer {
             // A TTL of 0 is valid for the transaction in progress only (RFC 1035 §3.2.1), so it is never stale.
             Ok(_) if ttl.is_zero() => (min_ttl, Duration::ZERO),

@@ -17,7 +17,7 @@ fn a_cached_name_is_ordered_without_allocating() {
     let names = NameCache::new(CachePolicy::default(), 1);
     let outages = Outages::new(1);
     let asked = LocateQuery::new(b"a-rather-long-name-of-a-host-in-a-zone.example.com", None, None, false);
-    let hop = |last| Hop { transport: Transport::Udp, address: ([192, 0, 2, last], 5060).into() };
+    let hop = |last| Hop::new(Transport::Udp, ([192, 0, 2, last], 5060).into());
     let candidate = |last| Candidate { rank: 0, priority: 0, weight: 1, hops: [hop(last)].into_iter().collect() };
     let answer = Ok(Arc::new(CandidateList::new((0..4).map(candidate).collect())));
     names.insert(Timestamp::ZERO, &asked, answer, Duration::from_secs(60));

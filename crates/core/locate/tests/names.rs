@@ -24,7 +24,7 @@ fn question(host: &str) -> LocateQuery {
 }
 
 fn found(port: u16) -> LocateResult {
-    let hops = [Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], port).into() }].into_iter().collect();
+    let hops = [Hop::new(Transport::Udp, ([192, 0, 2, 1], port).into())].into_iter().collect();
     Ok(Arc::new(CandidateList::new(vec![Candidate { rank: 0, priority: 0, weight: 0, hops }])))
 }
 
@@ -150,6 +150,19 @@ fn a_disabled_cache_is_empty() {
     names.insert(at(0), &asked, found(1), s(60));
     assert_eq!(names.lookup(at(0), &asked), Lookup::Miss);
     assert_eq!(names.counts().entries, 0);
+}
+
+#[test]
+fn another_policy_is_for_answers_to_come() {
+    let (names, asked, later) = (names(), question("a.example"), question("b.example"));
+    names.insert(at(0), &asked, found(1), s(60));
+    names.set_policy(CachePolicy { serve_stale: Duration::ZERO, ..CachePolicy::default() });
+    names.insert(at(0), &later, found(2), s(60));
+    assert_eq!((names.lookup(at(60), &asked), names.lookup(at(60), &later)), (Lookup::Stale(found(1)), Lookup::Miss));
+    names.set_policy(CachePolicy { enabled: false, ..CachePolicy::default() });
+    assert_eq!(names.lookup(at(60), &asked), Lookup::Miss);
+    names.set_policy(CachePolicy::default());
+    assert_eq!(names.lookup(at(70), &asked), Lookup::Stale(found(1)));
 }
 
 #[test]

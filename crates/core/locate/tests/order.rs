@@ -6,7 +6,7 @@ use strowger_foundation::Transport;
 use strowger_locate::{Candidate, CandidateList, Hop, MAX_CANDIDATES, MAX_HOPS};
 
 fn hop(number: u16) -> Hop {
-    Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], number).into() }
+    Hop::new(Transport::Udp, ([192, 0, 2, 1], number).into())
 }
 
 fn candidate(rank: u16, priority: u16, weight: u16, hops: &[u16]) -> Candidate {

@@ -7,7 +7,7 @@ use strowger_locate::{Cause, DetectedBy, Hop, MAX_OUTAGES, Outage, OutageChange,
 
 fn hop(transport: Transport, number: usize) -> Hop {
     let [.., high, low] = u32::try_from(number).unwrap().to_be_bytes();
-    Hop { transport, address: ([192, 0, high, low], 5060).into() }
+    Hop::new(transport, ([192, 0, high, low], 5060).into())
 }
 
 fn at(seconds: u64) -> Timestamp {

@@ -1,6 +1,6 @@
 //! One pass over a message: its lines, and the values that are in the common form.
 
-use crate::cseq::CSeq;
+use crate::cseq::{CSeq, read_cseq};
 use crate::fault::Fault;
 use crate::framer;
 use crate::head::{Head, StartLine, ValueReader, skip_line_end, skip_version};
@@ -83,6 +83,13 @@ impl<'a> Peek<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the method of CSeq, which in a response is that of the request; `None` if CSeq is malformed or missing.
+    #[must_use]
+    pub fn cseq_method(&self) -> Option<Method<'a>> {
+        let cseq = self.fast_path.cseq.or_else(|| self.head.first(HeaderName::CSeq).and_then(read_cseq));
+        cseq.map(|cseq| cseq.method)
     }
 
     /// Returns To, if it is well-formed.

@@ -40,8 +40,9 @@ pub use neighbour::{MAX_NEIGHBOURS, MAX_VALIDITY, Neighbours, OutgoingRequest};
 pub use position::{
     HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, POSITIONS, Position, fingerprint, position, position_of,
 };
-pub use proven::{MIX_FACTORS, MIX_SHIFTS, PROVEN_BITS, PROVEN_WORDS, ProvenSources, SOURCE_V4, SourceMemory};
-pub use queue::{IN_PROGRESS, Queue, queue_of};
+pub use proven::{MIX_FACTORS, MIX_SHIFTS, PROVEN_BITS, PROVEN_WORDS, ProvenSources, SourceMemory};
+pub use queue::{IN_PROGRESS, Queue, STUN_COOKIE, queue_of};
 pub use queue_bound::{MAX_QUEUE_WAIT, MAX_QUEUE_WAIT_REMEMBERED, QueueBound};
 pub use shares::MAX_SOURCES;
 pub use shedding::{MAX_WORKERS, ShedLevel, Shedding, VALIDITY};
+pub use strowger_foundation::SOURCE_V4;

@@ -7,15 +7,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{Timestamp, source_bits};
 
 /// Bits of one generation. With 20,000 sources, the false-positive probability is 1 in 700.
 pub const PROVEN_BITS: u32 = 1 << 20;
 /// Words of one generation. The two generations are adjacent.
 pub const PROVEN_WORDS: usize = (PROVEN_BITS / 64) as usize;
 
-/// Marker that distinguishes an IPv4 address from any IPv6 prefix.
-pub const SOURCE_V4: u64 = 1 << 40;
 /// Factors of the hash, which is the finalizer of splitmix64.
 pub const MIX_FACTORS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
 /// Right shifts of the hash.
@@ -133,12 +131,9 @@ impl ProvenSources {
     }
 }
 
-/// Hashes a source: an IPv4 address, or the first 64 bits of an IPv6 address, which belong to one subscriber.
+/// Hashes a [source](source_bits).
 pub(crate) fn source_hash(seed: u64, ip: IpAddr) -> u64 {
-    let value = match ip.to_canonical() {
-        IpAddr::V4(ip) => u64::from(u32::from(ip)) | SOURCE_V4,
-        IpAddr::V6(ip) => u64::try_from(u128::from(ip) >> 64).unwrap_or(0),
-    };
+    let value = source_bits(ip);
     // Mixed before and after adding the seed.
     mix(mix(value ^ seed).wrapping_add(seed))
 }

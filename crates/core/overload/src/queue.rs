@@ -1,4 +1,4 @@
-//! Receive queue of a datagram, determined by its first four bytes. The kernel's program implements this table if it
+//! Receive queue of a datagram, determined by its first eight bytes. The kernel's program implements this table if it
 //! is available, else the worker does.
 
 /// One of a worker's two receive queues on an address.
@@ -16,14 +16,22 @@ pub enum Queue {
 pub const IN_PROGRESS: [[u8; 4]; 9] =
     [*b"SIP/", *b"ACK ", *b"BYE ", *b"CANC", *b"PRAC", *b"INFO", *b"UPDA", *b"NOTI", *b"REFE"];
 
-/// Returns the queue of a datagram. One too short for a message (a keep-alive) is [in progress](Queue::InProgress).
-/// One that starts with no known method is [new work](Queue::NewWork), so that a flood of them cannot delay calls.
+/// Second four bytes of a STUN message: its magic cookie (RFC 8489 §5). A phone that gets no answer to its keep-alives
+/// registers again, which costs more than the answers.
+pub const STUN_COOKIE: [u8; 4] = [0x21, 0x12, 0xA4, 0x42];
+
+/// Returns the queue of a datagram. A keep-alive, and one too short for a message, is [in
+/// progress](Queue::InProgress). Any other that starts with no known method is [new work](Queue::NewWork), so that a
+/// flood of them cannot delay calls.
 #[must_use]
 pub fn queue_of(datagram: &[u8]) -> Queue {
-    match datagram.first_chunk::<4>() {
-        None => Queue::InProgress,
-        Some(first) if IN_PROGRESS.contains(first) || *first == *b"\r\n\r\n" => Queue::InProgress,
-        Some(_) => Queue::NewWork,
+    let Some((first, rest)) = datagram.split_first_chunk::<4>() else { return Queue::InProgress };
+    if IN_PROGRESS.contains(first) || *first == *b"\r\n\r\n" {
+        return Queue::InProgress;
+    }
+    match rest.first_chunk::<4>() {
+        Some(second) if *second != STUN_COOKIE => Queue::NewWork,
+        _ => Queue::InProgress,
     }
 }
 
@@ -37,9 +45,13 @@ mod tests {
         {
             assert_eq!(queue_of(first.as_bytes()), Queue::InProgress, "{first}");
         }
-        for first in ["INVITE sip:a", "REGISTER sip:a", "OPTIONS sip:a", "MESSAGE sip:a", "GET / HTTP/1.1", "\0\0\0\0"]
+        for first in
+            ["INVITE sip:a", "REGISTER sip:a", "OPTIONS sip:a", "MESSAGE sip:a", "GET / HTTP/1.1", "\0\0\0\0\0\0\0\0"]
         {
             assert_eq!(queue_of(first.as_bytes()), Queue::NewWork, "{first}");
+        }
+        for kind_and_length in [[0, 1, 0, 0], [0, 1, 0, 12], [0, 0x11, 0, 0]] {
+            assert_eq!(queue_of(&[kind_and_length, STUN_COOKIE].concat()), Queue::InProgress, "{kind_and_length:?}");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Responses to a forwarded request: those forwarded at once, those that trigger another attempt, and the best final
 //! response, which is stored until no branch can give a better one (RFC 3261 §16.7).
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
 use smallvec::SmallVec;
@@ -10,7 +9,7 @@ use strowger_foundation::{Buf, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
-use crate::context::{self, BestResponse, BranchState, BranchTimer, CurrentDestination};
+use crate::context::{self, BestResponse, BranchState, BranchTimer, CurrentDestination, ReportedPeer};
 use crate::engine::{CallProgress, Proxy, ProxyCallbacks};
 use crate::fork::{NO_TARGET_RETRY_AFTER, enqueue};
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
@@ -76,12 +75,13 @@ impl Proxy {
             let again = branch.target.take().filter(|_| branch.call_guard.is_none() && repeated);
             let seat = branch.call_guard.take().or_else(|| again.map(|target| target.begin_call()));
             branch.state = BranchState::Final(counted);
+            let reported = branch.take_reported();
             context.call_guard = seat;
             match begun {
                 Some(begun) => self.on_call_answered(now, flow, begun),
                 None => self.on_answer(now, flow),
             }
-            self.on_success(now, index, message, status, flow);
+            self.on_success(now, index, message, status, reported);
             return;
         }
         if repeated {
@@ -106,7 +106,7 @@ impl Proxy {
         index: u32,
         message: &Message<'_>,
         status: Status,
-        flow: Option<strowger_foundation::Flow>,
+        reported: ReportedPeer,
     ) {
         let Some(context) = self.context_mut(index) else { return };
         //= rfc3261#16.7:success
@@ -115,7 +115,7 @@ impl Proxy {
         // response is forwarded.
         let server = (context.is_invite || !context.is_answered).then_some(context.server);
         if server.is_some() {
-            self.report_progress(index, status, flow.map(|flow| flow.peer));
+            self.report_progress(index, status, reported);
             self.mark_answered(index);
         }
         self.forget_request(index);
@@ -273,7 +273,7 @@ impl Proxy {
         let Some(context) = self.context_mut(index) else { return };
         let (server, answered, is_invite) = (context.server, context.is_answered, context.is_invite);
         let Some(branch) = context.branch_mut(client) else { return };
-        let (flow, progress) = (branch.flow, branch.state);
+        let (flow, progress, destination) = (branch.flow, branch.state, branch.destination());
         branch.has_response = true;
         if let Some(work) = &mut branch.request_guard {
             work.handle_provisional(now, status.code());
@@ -289,7 +289,8 @@ impl Proxy {
         //= rfc3261#16.7:no-100
         // A 100 is hop-by-hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
         if status != Status::TRYING && is_invite && !answered && progress != BranchState::Replaced {
-            self.report_progress(index, status, flow.map(|flow| flow.peer));
+            let address = flow.map(|flow| flow.peer);
+            self.report_progress(index, status, ReportedPeer { address, destination, sent_as: None });
             self.forward_upstream(now, server, status, message);
         }
     }
@@ -375,6 +376,7 @@ impl Proxy {
     //= rfc3261#16.7:steps-of-the-best
     /// Sends the best final response.
     fn finish(&mut self, now: Timestamp, index: u32, best: BestResponse) {
+        let decisive = best.status;
         //= rfc3261#16.7:no-503
         //= rfc3261#16.7:503-is-500
         // A peer's 503 means that the peer is overloaded, not this server (step 6): it is forwarded as 500. A 503 of
@@ -391,11 +393,12 @@ impl Proxy {
             },
             BestResponse { status, response: None } => (status, self.write_local(now, index, status)),
         };
-        let Some(context) = self.context(index) else { return };
+        let Some(context) = self.context_mut(index) else { return };
         let (server, is_exhausted) =
             (context.server, matches!(status.code(), 408 | 500 | 503) && context.is_exhausted());
+        let reported = if context.call == 0 { ReportedPeer::default() } else { context.take_decisive(decisive) };
         self.counters.exhausted += u64::from(is_exhausted);
-        self.report_progress(index, status, None);
+        self.report_progress(index, status, reported);
         self.mark_answered(index);
         self.forget_request(index);
         self.end_if_over(index);
@@ -461,13 +464,14 @@ impl Proxy {
     }
 
     /// Reports the status sent to the caller to call tracking.
-    fn report_progress(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
+    fn report_progress(&mut self, index: u32, status: Status, peer: ReportedPeer) {
         let Some(context) = self.context_mut(index).filter(|context| !context.is_answered) else { return };
         // If the call is not tracked, the call guard is not needed after the final response.
         let seat = if status.is_provisional() { None } else { context.call_guard.take() };
         let call = context.call;
         if call != 0 {
-            self.progress.push_back(CallProgress { call, status, from, call_guard: seat });
+            let ReportedPeer { address: from, destination, sent_as } = peer;
+            self.progress.push_back(CallProgress { call, status, from, call_guard: seat, sent_as, destination });
         }
     }
 

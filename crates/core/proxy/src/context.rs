@@ -1,5 +1,6 @@
 //! The response context of a forwarded request (RFC 3261 §16.7): its branches and the best response so far.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
 use crate::forward_params::OwnedForwarding;
-use crate::target::{NextHopKind, Target};
+use crate::target::{CallDestination, NextHopKind, SentAs, Target};
 
 /// State of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,8 @@ pub(crate) struct Branch {
     pub(crate) target: Option<Arc<Balanced>>,
     /// The next hop was offered overload control, so its feedback counts.
     pub(crate) has_overload_offer: bool,
+    /// How its call was sent, for the call's record.
+    pub(crate) sent_as: Option<Box<SentAs>>,
 }
 
 impl Branch {
@@ -84,6 +87,18 @@ impl Branch {
         self.call_guard = None;
     }
 
+    /// Returns where its call was sent, as far as that has a name.
+    pub(crate) fn destination(&self) -> CallDestination {
+        let trunk = self.sent_as.as_ref().and_then(|sent_as| sent_as.trunk);
+        CallDestination { trunk, target: self.target.as_ref().map(|target| target.id()) }
+    }
+
+    /// Returns what its final response says of the call's way, once.
+    pub(crate) fn take_reported(&mut self) -> ReportedPeer {
+        let (address, destination) = (self.flow.map(|flow| flow.peer), self.destination());
+        ReportedPeer { address, destination, sent_as: self.sent_as.take() }
+    }
+
     /// Whether it was given up before it ended.
     pub(crate) const fn is_stopped(&self) -> bool {
         self.has_timer_c_fired || self.is_cancel_pending
@@ -93,6 +108,14 @@ impl Branch {
     pub(crate) fn unreachable_status(&self) -> Status {
         self.hop_kind.unreachable_status()
     }
+}
+
+/// A peer that has responded to a call, for call tracking.
+#[derive(Debug, Default)]
+pub(crate) struct ReportedPeer {
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) destination: CallDestination,
+    pub(crate) sent_as: Option<Box<SentAs>>,
 }
 
 /// A target while one of its next hops is tried: that next hop first, then the others.
@@ -170,6 +193,20 @@ impl ResponseContext {
         let is_vain =
             |branch: &Branch| branch.hop_kind.is_shared() && !branch.has_response && !branch.has_timer_c_fired;
         !self.is_given_up && !self.branches.is_empty() && self.branches.iter().all(is_vain)
+    }
+
+    /// Returns what is known of the peer whose final response gives the caller's status; without such a peer, of the
+    /// last one that the call was sent to, but not its address.
+    pub(crate) fn take_decisive(&mut self, status: Status) -> ReportedPeer {
+        let is_it = |branch: &Branch| branch.state == BranchState::Final(status) && branch.has_response;
+        match self.branches.iter().rposition(is_it) {
+            Some(at) => self.branches.get_mut(at).map(Branch::take_reported).unwrap_or_default(),
+            None => {
+                let last =
+                    self.branches.iter_mut().rev().find(|branch| branch.destination() != CallDestination::default());
+                ReportedPeer { address: None, ..last.map(Branch::take_reported).unwrap_or_default() }
+            }
+        }
     }
 
     /// Whether another next hop or destination may be tried.

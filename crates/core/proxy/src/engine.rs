@@ -13,13 +13,14 @@ use strowger_locate::{Cause, Hop, LocateQuery, Outages, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
+use crate::body_numbers::BodyNumbers;
 use crate::branch::BranchOwner;
 use crate::context::{BestResponse, Branch, BranchState, BranchTimer, PendingQuery, ResponseContext};
 use crate::listener::Listeners;
 use crate::policy::OverloadControl;
 use crate::routing::RouteKeys;
 use crate::shared_branches::SharedBranches;
-use crate::target::Target;
+use crate::target::{CallDestination, SentAs, Target};
 
 /// The user of a server transaction without a context.
 pub const NO_CONTEXT: u32 = u32::MAX;
@@ -27,9 +28,12 @@ pub const NO_CONTEXT: u32 = u32::MAX;
 pub const OWN_USERS: u32 = 1 << 31;
 /// Lowest user number for paired transactions. A pair is all that is left of a request when only a retransmitted
 /// success can still arrive; each transaction's user names the slot of the other, so that a mismatch is detected.
-const PAIRED: u32 = 1 << 30;
+pub(crate) const PAIRED: u32 = 1 << 30;
 /// Largest number of branch timers handled in one call; the rest are due immediately.
 const MAX_TIMERS_PER_CALL: usize = 4096;
+
+/// Capacity that an empty queue keeps.
+const MAX_IDLE_QUEUE: usize = 64;
 
 /// Event counters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,6 +105,10 @@ pub struct CallProgress {
     pub from: Option<SocketAddr>,
     /// Guard of the call at a target of a balanced set, if it was answered or will be retried there.
     pub call_guard: Option<CallGuard>,
+    /// How the call was sent to the peer that gave its final status, if that is of interest.
+    pub sent_as: Option<Box<SentAs>>,
+    /// The trunk and the balanced target of that peer.
+    pub destination: CallDestination,
 }
 
 /// A change in the health of a shared next hop. Exactly one shard reports each change.
@@ -178,6 +186,8 @@ pub struct Proxy {
     pub(crate) unanswered: usize,
     /// Client transactions whose branches do not name them.
     pub(crate) shared_branches: SharedBranches,
+    /// The bodies sent by client transactions whose targets have their own.
+    pub(crate) body_numbers: BodyNumbers,
     /// Pending DNS queries.
     pub(crate) pending_queries: Slab<PendingQuery>,
     pub(crate) next_question: u32,
@@ -189,6 +199,11 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// Sets the server's addresses. The ids of those that it had stay valid.
+    pub fn set_listeners(&mut self, listeners: Listeners) {
+        self.listeners = listeners;
+    }
+
     /// Creates an idle proxy; the branch and tag keys are derived from `ring`, the process's key ring.
     #[must_use]
     pub fn new(config: ProxyConfig, ring: &KeyRing, transactions: Transactions) -> Self {
@@ -209,6 +224,7 @@ impl Proxy {
             counters: Counters::default(),
             unanswered: 0,
             shared_branches: SharedBranches::new(ring.current().derive("shared").table64(&[])),
+            body_numbers: BodyNumbers::new(ring.current().derive("bodies").table64(&[])),
             pending_queries: Slab::new(),
             next_question: 0,
             questions: VecDeque::new(),
@@ -270,6 +286,19 @@ impl Proxy {
         self.drain_events(now);
     }
 
+    /// Cancels the pending branches of the INVITE of a tracked call, which is then answered as after a CANCEL. Scans all
+    /// response contexts.
+    pub fn cancel_call(&mut self, now: Timestamp, call: u64) {
+        let is_it = |context: &ResponseContext| context.call == call && context.is_invite && !context.is_answered;
+        let of_call = self.contexts.iter().filter(|(_, context)| is_it(context));
+        let found: SmallVec<[u32; 2]> = of_call.filter_map(|(index, _)| u32::try_from(index).ok()).collect();
+        for index in found {
+            self.give_up(now, index);
+            self.finish_if_done(now, index);
+        }
+        self.drain_events(now);
+    }
+
     /// Handles a response with one of our branches.
     pub fn handle_response(
         &mut self,
@@ -295,7 +324,7 @@ impl Proxy {
     }
 
     /// Returns the client transaction of a branch that does not name it.
-    fn client_at(&self, place: u64) -> Option<ClientId> {
+    pub(crate) fn client_at(&self, place: u64) -> Option<ClientId> {
         self.shared_branches.find(place).filter(|client| self.transactions.client_user(*client).is_some())
     }
 
@@ -415,11 +444,8 @@ impl Proxy {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let transactions = self.transactions.poll_timeout();
-        let branches = self.timers.next_deadline().map(|at| Wakeup { at, reason: "branch" });
-        match (transactions, branches) {
-            (Some(a), Some(b)) => Some(if a.at <= b.at { a } else { b }),
-            (a, b) => a.or(b),
-        }
+        let branches = self.timers.next_deadline().map(|at| Wakeup::at(at, "branch"));
+        Wakeup::sooner(transactions, branches)
     }
 
     /// Moves the next message to send into `out`; see [`Transactions::poll_transmit`].
@@ -457,6 +483,18 @@ impl Proxy {
     #[must_use]
     pub const fn unanswered(&self) -> usize {
         self.unanswered
+    }
+
+    /// Frees memory that is not needed any more: half of the buffers that were not used since the last call, and the
+    /// tables once they are empty. Returns whether another call may free more.
+    pub fn trim(&mut self) -> bool {
+        if self.contexts.is_empty() {
+            self.contexts.shrink_to_fit();
+        }
+        if self.progress.is_empty() && self.progress.capacity() > MAX_IDLE_QUEUE {
+            self.progress = VecDeque::new();
+        }
+        self.transactions.pool().trim()
     }
 
     /// Number of contexts.
@@ -636,6 +674,6 @@ impl Proxy {
     }
 }
 
-fn is_paired(user: u32) -> bool {
+pub(crate) fn is_paired(user: u32) -> bool {
     (PAIRED..OWN_USERS).contains(&user)
 }

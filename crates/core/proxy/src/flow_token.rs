@@ -7,7 +7,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
-use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, Tag, Transport, base64url};
+use strowger_foundation::{ConnId, Flow, HostId, KeyRing, ListenerId, Tag, Transport, base64url};
 
 /// The text of a flow.
 pub type FlowText = SmallVec<[u8; 64]>;
@@ -105,6 +105,7 @@ fn from_bytes(bytes: &[u8]) -> Option<Flow> {
         listener: ListenerId(u16::from_be_bytes(*listener)),
         transport,
         reopen: kind & REOPEN != 0,
+        host: HostId::NONE,
         peer: SocketAddr::new(ip, u16::from_be_bytes(*port)),
         connection,
     })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_balancer::{CallGuard, MethodClass};
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
-use strowger_locate::QueryId;
+use strowger_locate::{LocateQuery, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
@@ -130,19 +130,17 @@ impl Proxy {
         }
     }
 
-    /// Returns the origin of `query`: a number common to all requests of its call, and the listener to send from.
+    /// Returns the origin of `query`: a number common to all requests of its call, the listener to send from, and
+    /// what was asked; `None` if nothing waits for it any longer.
     #[must_use]
-    pub fn query_origin(&self, query: QueryId) -> Option<(u64, ListenerId)> {
+    pub fn query_origin(&self, query: QueryId) -> Option<(u64, ListenerId, LocateQuery)> {
         let asked = self.pending_queries.get(usize::try_from(query.0 >> 32).ok()?)?;
         let context = self.context(asked.context)?;
         let message = Message::parse(context.request.as_ref()?).ok()?;
         let branch = context.branches.iter().find(|branch| branch.client == asked.client)?;
         let place = branch.remaining.as_ref().and_then(|rest| rest.target.next_hops.first());
-        let listener = match place.map(|place| &place.address) {
-            Some(NextHopAddress::Name { listener, .. }) => *listener,
-            _ => context.source.listener,
-        };
-        Some((self.tag_key.table64(&[message.call_id()]), listener))
+        let Some(NextHopAddress::Name { listener, question }) = place.map(|place| &place.address) else { return None };
+        Some((self.tag_key.table64(&[message.call_id()]), *listener, question.as_ref().clone()))
     }
 
     /// Handles the result of the DNS query `query`: the flows in order of preference, or the status for the caller.
@@ -278,6 +276,7 @@ impl Proxy {
             call_guard: None,
             target: None,
             has_overload_offer: false,
+            sent_as: None,
         });
         true
     }
@@ -295,6 +294,7 @@ impl Proxy {
         let Some(place) = target.next_hops.first() else { return };
         let (reach, mut flow) = (place.kind, flow);
         let balanced = place.balanced.clone();
+        let sent_as = if is_call && forwarding.call != 0 { target.sent_as(place) } else { None };
         let tag = self.tag_of(client, message, forwarding, balanced.as_ref(), flow);
         let offer = self.overload_offer(now, target, place, flow.peer);
         let to = HopRequest { target, place, credentials, offer };
@@ -366,6 +366,7 @@ impl Proxy {
             call_guard: seat,
             target: at_target,
             has_overload_offer: offer.is_some(),
+            sent_as,
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         //= rfc3261#16.6:client-transaction
@@ -388,7 +389,7 @@ impl Proxy {
             .with_fixed_transport()
             .filter(|_| flow.transport == Transport::Udp && length > forwarding.policy.mtu)?;
         let listener = self.listeners.towards(Transport::Tcp, flow.peer, flow.listener)?;
-        if self.outages.is_out(now, &strowger_locate::Hop { transport: Transport::Tcp, address: flow.peer }) {
+        if self.outages.is_out(now, &strowger_locate::Hop::new(Transport::Tcp, flow.peer)) {
             return None;
         }
         Some((Flow::new(listener, Transport::Tcp, flow.peer), fixed))
@@ -450,8 +451,11 @@ impl Proxy {
             let ends = DialogEnds { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
             routing::record_route(self.route_keys(), entry, exit, message, ends)
         });
-        let own_path = (forwarding.policy.path && message.method() == Method::Register)
-            .then(|| routing::path(&self.ring, entry, &forwarding.edits.source, forwarding.outbound));
+        let own_path = (forwarding.policy.path && message.method() == Method::Register).then(|| {
+            // Nobody but browsers connects to a listener of WebSockets.
+            let listener = if entry.transport.is_web_socket() { exit } else { entry };
+            routing::path(&self.ring, listener, &forwarding.edits.source, forwarding.outbound)
+        });
         let hop = BranchEdits {
             request_uri: &to.place.request_uri,
             egress: exit,
@@ -465,6 +469,11 @@ impl Proxy {
             overload_offer: to.offer,
         };
         forward::write_request(&mut request, message, &forwarding.edits, &hop);
+        if let Some(changes) = &to.target.changes
+            && let Some(body) = &changes.body
+        {
+            self.replace_body(&mut request, tag.owner, body);
+        }
         request
     }
 

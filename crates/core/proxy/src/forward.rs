@@ -137,6 +137,21 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     copy.finish();
 }
 
+/// Returns `message` with another body.
+#[must_use]
+pub fn with_body(message: &Message<'_>, body: &[u8]) -> Vec<u8> {
+    let head = message.head();
+    let mut out = Vec::with_capacity(head.len().saturating_add(body.len()).saturating_add(8));
+    let mut copy = Rewrite::new(head, &mut out);
+    if let Some(field) = head.first_field(HeaderName::ContentLength) {
+        let length = Decimal::new(u32::try_from(body.len()).unwrap_or(u32::MAX));
+        copy.remove(head.value(field)).add(&[length.as_bytes()]);
+    }
+    copy.remove(message.body()).add(&[body]);
+    copy.finish();
+    out
+}
+
 //= rfc7616#3.6:transparent
 /// Fields that may be edited.
 const EDITED: HeaderSet = HeaderSet::of(HeaderName::Via)

@@ -17,6 +17,7 @@
 )]
 
 mod answer;
+mod body_numbers;
 pub mod branch;
 pub mod cluster_request;
 mod context;
@@ -35,15 +36,17 @@ pub mod routing;
 mod shared_branches;
 mod stateless;
 mod target;
+mod target_body;
 
 pub use engine::{
     CallProgress, Counters, NO_CONTEXT, NextHopEvent, OWN_USERS, Proxy, ProxyCallbacks, ProxyConfig, ResponseOutcome,
 };
 pub use fork::MAX_QUESTIONS;
 pub use forward_params::{Forwarding, ForwardingPolicy};
-pub use listener::{Listener, Listeners};
+pub use listener::{Listener, ListenerState, Listeners};
 pub use policy::{
     AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, OverloadControl, Policy,
-    Stateless,
+    Stateless, TargetBody,
 };
-pub use target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target};
+pub use target::{BalancedTarget, CallDestination, NextHop, NextHopAddress, NextHopKind, SentAs, Target};
+pub use target_body::ResponseOrigin;

@@ -98,7 +98,7 @@ fn offset(text: &[u8], part: &[u8]) -> usize {
 //= rfc3581#4:same-address
 /// Returns the flow for responses to a request: to its source address, and to the source port if `rport` was
 /// requested, else the sent-by port. On a stream, over the request's connection; after it closes, over a connection
-/// opened to the sent-by port.
+/// opened to the sent-by port, unless only the peer can open one.
 #[must_use]
 pub fn response_flow(via: &Via<'_>, source: &Flow) -> Flow {
     //= rfc3261#18.2.2:to-sent-by
@@ -107,8 +107,10 @@ pub fn response_flow(via: &Via<'_>, source: &Flow) -> Flow {
     let mut flow = *source;
     if source.transport.is_reliable() {
         //= rfc3261#18.2.2:same-connection
-        flow.reopen = true;
-        flow.peer.set_port(port);
+        if !source.transport.is_web_socket() {
+            flow.reopen = true;
+            flow.peer.set_port(port);
+        }
     //= rfc3261#18.2.2:to-received
     } else if via.rport == Rport::Absent {
         flow.peer.set_port(port);

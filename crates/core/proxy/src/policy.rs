@@ -77,13 +77,24 @@ pub enum Stateless {
 /// A header's name and value.
 pub type AddedHeader = (Box<[u8]>, Box<[u8]>);
 
-/// Header changes of a route.
+/// A body that replaces the request's on its way to one target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetBody {
+    /// The body.
+    pub bytes: Box<[u8]>,
+    /// Number of the target among those of the request.
+    pub number: u8,
+}
+
+/// Changes of a route or for a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Names and values to add.
     pub add: Vec<AddedHeader>,
     /// Names of headers to remove.
     pub remove: Vec<Box<[u8]>>,
+    /// The body to send, if it differs from the request's.
+    pub body: Option<TargetBody>,
 }
 
 /// State of overload control, shared by all shards.

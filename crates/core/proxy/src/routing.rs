@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use strowger_balancer::TargetId;
-use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, base16};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, Transport, base16};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
 use crate::cluster_request::{ClusterRequest, Subject};
@@ -260,8 +260,9 @@ fn parse_own_route_fast<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(Lis
     let (front, dialog) = uri.split_last_chunk::<{ base16::LEN }>()?;
     base16::decode(dialog)?;
     let front = front.strip_suffix(b";dlg=")?;
-    let at = listeners.iter().position(|own| own.route.strip_prefix(b"<") == Some(front))?;
-    Some((ListenerId(u16::try_from(at).ok()?), dialog))
+    // Also one that was removed: calls set up through it still have its Route.
+    let listener = listeners.find(|own| own.route.strip_prefix(b"<") == Some(front))?;
+    Some((listener, dialog))
 }
 
 /// A Record-Route value.
@@ -296,11 +297,18 @@ pub fn record_route(
     let mut value = RecordRoute::new();
     //= rfc3261#16.6:record-route-transport
     //= rfc5658#5
+    let is_secure = exit.transport.is_secure() && is_sips(message.request_uri());
     if entry.sent_by != exit.sent_by || entry.transport != exit.transport {
-        value.extend_from_slice(&exit.route);
+        match is_secure {
+            false => value.extend_from_slice(&exit.route),
+            true => begin_secure_route(&mut value, exit),
+        }
         value.extend_from_slice(b">, ");
     }
-    value.extend_from_slice(&entry.route);
+    match is_secure {
+        false => value.extend_from_slice(&entry.route),
+        true => begin_secure_route(&mut value, entry),
+    }
     let params = [
         (DIALOG_PARAM, seal),
         (CALLER_PARAM, &caller),
@@ -317,6 +325,29 @@ pub fn record_route(
     }
     value.push(b'>');
     value
+}
+
+//= rfc3261#16.6:sips
+/// Writes our URI up to its `lr`, as `sips` where the listener is secure.
+// Never inlined: few dialogs are secured end to end.
+#[inline(never)]
+fn begin_secure_route(value: &mut RecordRoute, own: &Listener) {
+    if !own.transport.is_secure() {
+        return value.extend_from_slice(&own.route);
+    }
+    value.extend_from_slice(b"<sips:");
+    value.extend_from_slice(&own.sent_by);
+    if own.transport == Transport::Wss {
+        value.extend_from_slice(b";transport=ws");
+    }
+    value.extend_from_slice(b";lr");
+}
+
+/// Returns whether a URI has the scheme `sips`, with which every hop must be secure (RFC 5630 §3.1.1).
+#[must_use]
+#[inline]
+pub fn is_sips(uri: &[u8]) -> bool {
+    uri.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"sips:"))
 }
 
 //= rfc5626#5.1:token

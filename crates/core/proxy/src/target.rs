@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{self as balancer, CallGuard, FailoverBudget};
+use strowger_balancer::{self as balancer, CallGuard, FailoverBudget, TargetId};
 use strowger_foundation::{Flow, ListenerId};
 use strowger_locate::LocateQuery;
 use strowger_message::Status;
@@ -23,6 +23,8 @@ pub struct Target {
     pub trunk: Option<u32>,
     /// Whether there were several usable next hops: the last one then gets no more time than the others.
     pub has_several_hops: bool,
+    /// Whether its route may rewrite the called number.
+    pub is_rewritten: bool,
     /// Budget for failover to another next hop; not needed if the next hops are not shared.
     pub budget: Option<Arc<FailoverBudget>>,
 }
@@ -51,6 +53,24 @@ pub struct BalancedTarget {
     pub work: u32,
     /// Largest number of concurrent calls at the target.
     pub capacity: u32,
+}
+
+/// How an INVITE that begins a call was sent: to a trunk, or by a route that rewrites the called number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentAs {
+    /// Id of the trunk.
+    pub trunk: Option<u32>,
+    /// The Request-URI as sent.
+    pub request_uri: SmallVec<[u8; 64]>,
+}
+
+/// The trunk and the balanced target that a call was sent to, as far as it has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallDestination {
+    /// Id of the trunk.
+    pub trunk: Option<u32>,
+    /// Id of the target, which may be a member of a cluster.
+    pub target: Option<TargetId>,
 }
 
 /// All remaining next hops are targets at their call limit.
@@ -117,7 +137,15 @@ impl NextHopKind {
 impl Default for Target {
     /// Returns a destination of the highest preference without next hops.
     fn default() -> Self {
-        Self { next_hops: SmallVec::new(), q: 1000, changes: None, trunk: None, has_several_hops: false, budget: None }
+        Self {
+            next_hops: SmallVec::new(),
+            q: 1000,
+            changes: None,
+            trunk: None,
+            has_several_hops: false,
+            is_rewritten: false,
+            budget: None,
+        }
     }
 }
 
@@ -128,6 +156,12 @@ impl Target {
         let mut places = SmallVec::new();
         places.push(place);
         Self { next_hops: places, q: 1000, ..Self::default() }
+    }
+
+    /// Returns how a call is sent to the next hop `place` of this destination; `None` if call records need not tell.
+    pub(crate) fn sent_as(&self, place: &NextHop) -> Option<Box<SentAs>> {
+        let is_told = self.trunk.is_some() || self.is_rewritten;
+        is_told.then(|| Box::new(SentAs { trunk: self.trunk, request_uri: place.request_uri.clone() }))
     }
 
     /// Acquires a call at the first next hop if that is a balanced target with a known address. Drops next hops whose

@@ -4,7 +4,7 @@ use core::cmp::Ordering;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use strowger_foundation::wheel::TimerId;
-use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::{ConnId, Flow, HostId, ListenerId, Timestamp, Transport};
 
 use crate::gruu::{instance_hash, same_instance};
 use crate::text::Text;
@@ -135,7 +135,8 @@ impl PackedFlow {
     const NEEDS_TOMBSTONE: u8 = 32;
 
     pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
-        let Flow { listener, transport, reopen, peer, connection } = *flow;
+        // The name of a secure peer is proven anew for each connection.
+        let Flow { listener, transport, reopen, peer, connection, .. } = *flow;
         let mut flags = if reopen { Self::REOPEN } else { 0 };
         let ip = match peer {
             SocketAddr::V4(v4) => {
@@ -212,7 +213,7 @@ impl PackedFlow {
             None => SocketAddrV6::new(ip, self.port, 0, scope).into(),
         };
         let Self { connection, listener, transport, .. } = *self;
-        Flow { listener, transport, reopen: self.has(Self::REOPEN), peer, connection }
+        Flow { listener, transport, reopen: self.has(Self::REOPEN), host: HostId::NONE, peer, connection }
     }
 }
 
@@ -253,7 +254,8 @@ mod tests {
         for peer in peers.into_iter().chain([scoped]) {
             for connection in [None, Some(ConnId::new(1, 2, 3))] {
                 for reopen in [false, true] {
-                    let flow = Flow { listener: ListenerId(700), transport: Transport::Wss, reopen, peer, connection };
+                    let (listener, transport, host) = (ListenerId(700), Transport::Wss, HostId::NONE);
+                    let flow = Flow { listener, transport, reopen, host, peer, connection };
                     assert_eq!(PackedFlow::new(&flow, Preference::new(None, false)).flow(), flow);
                 }
             }

@@ -15,6 +15,7 @@ use crate::binding::Binding;
 use crate::contact_header::{self, GruuText};
 use crate::gruu::{GruuKey, instance_hash};
 use crate::index::low_half;
+use crate::listener_addresses::ListenerAddresses;
 use crate::policy::{Durability, Policy};
 use crate::record::{self, Record};
 use crate::record_buffer::RecordBuffer;
@@ -49,7 +50,7 @@ pub struct Locations {
     deadlines: Box<[AtomicU64]>,
     hasher: SeededState,
     call_ids: TagKey,
-    listeners: Box<[(Transport, SocketAddr)]>,
+    listeners: ListenerAddresses,
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     origin: AtomicU64,
     /// Number of sources that have not been fully restored.
@@ -76,7 +77,7 @@ impl Locations {
             deadlines: (0..stripes.max(1)).map(|_| AtomicU64::new(NEVER)).collect(),
             hasher: seeded(seed),
             call_ids: TagKey::new(key).derive("Call-ID"),
-            listeners: Box::default(),
+            listeners: ListenerAddresses::default(),
             origin: AtomicU64::new(0),
             pending_sources: AtomicU8::new(0),
             member: None,
@@ -108,7 +109,15 @@ impl Locations {
     /// them.
     #[must_use]
     pub fn with_listeners(self, listeners: impl IntoIterator<Item = (Transport, SocketAddr)>) -> Self {
-        Self { listeners: listeners.into_iter().collect(), ..self }
+        self.set_listeners(listeners.into_iter().map(|(transport, address)| (transport, address, true)));
+        self
+    }
+
+    /// Sets the addresses of the listeners, in the order of their IDs, and whether each is open. An ID keeps its address:
+    /// only new ones may be added at the end, at most [`MAX_LISTENER_IDS`](crate::MAX_LISTENER_IDS) in total. Bindings are
+    /// restored to open listeners.
+    pub fn set_listeners(&self, listeners: impl IntoIterator<Item = (Transport, SocketAddr, bool)>) {
+        self.listeners.set(listeners);
     }
 
     /// Adds a pending source. The table is incomplete until [`complete_source`](Self::complete_source) has been

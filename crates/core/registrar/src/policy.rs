@@ -28,6 +28,17 @@ pub enum KeepAlive {
     Options,
 }
 
+/// What happens to contacts that lead to this machine itself, registered by a host elsewhere. Through them, strangers
+/// would reach services that trust this machine, or let the server call itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LocalContacts {
+    /// They are refused with 403.
+    #[default]
+    Refuse,
+    /// They are registered like any other.
+    Accept,
+}
+
 /// The guarantee of a 200 to a REGISTER.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
@@ -53,6 +64,8 @@ pub struct Policy {
     pub max_contacts: usize,
     /// How destinations are chosen.
     pub nat: Nat,
+    /// What happens to contacts that lead to this machine itself.
+    pub local_contacts: LocalContacts,
     /// The kind of keep-alives for bindings behind NAT.
     pub keep_alive: KeepAlive,
     /// The interval of keep-alives.
@@ -76,6 +89,7 @@ impl Default for Policy {
             expires_max: Duration::from_secs(7200),
             max_contacts: 10,
             nat: Nat::Auto,
+            local_contacts: LocalContacts::Refuse,
             keep_alive: KeepAlive::Crlf,
             keep_alive_interval: Duration::from_secs(30),
             gruu: true,

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use strowger_foundation::{Flow, Transport};
-use strowger_message::{Host, SipUri, Uri};
+use strowger_message::{Host, NameAddr, SipUri, Uri};
 
 use crate::policy::Nat;
 use crate::update::{ContactUpdate, Update};
@@ -29,21 +29,46 @@ impl Reachability {
             return Self { flow: Flow::new(listener, transport, peer), is_translated: translated };
         };
         //= rfc5626#6:flow-kept
-        // A client behind NAT, or one that requested it, is reachable only over this connection.
-        if outbound || translated && update.is_first_hop {
+        //= rfc7118#5
+        // A client behind NAT, one that requested it, and one that can only connect, is reachable only over this
+        // connection.
+        if outbound || transport.is_web_socket() || translated && update.is_first_hop {
             let flow = Flow::on_connection(listener, transport, peer, connection);
             return Self { flow, is_translated: translated };
         }
         let peer = contact.uri.sip().and_then(|uri| literal_address(uri, transport)).unwrap_or(peer);
-        let flow = Flow { listener, transport, reopen: true, peer, connection: Some(connection) };
+        let flow = Flow { reopen: true, ..Flow::on_connection(listener, transport, peer, connection) };
         Self { flow, is_translated: translated }
     }
+}
+
+/// Returns the URI whose address requests for `contact` are sent to: that of the contact, or the first of a Path;
+/// `None` if they go to the source of the REGISTER.
+#[must_use]
+pub fn destination_uri<'a>(
+    nat: Nat,
+    source: &Source,
+    update: &Update<'a>,
+    contact: &ContactUpdate<'a>,
+) -> Option<Uri<'a>> {
+    if let Some(first) = update.path.first() {
+        return NameAddr::parse(first)?.parse_uri();
+    }
+    let is_flow = contact.reg_id.is_some() || source.flow.transport.is_web_socket();
+    let is_translated = is_translated(nat, source, &contact.uri);
+    let by_source = match source.flow.connection {
+        None => is_flow || is_translated,
+        Some(_) => is_flow || is_translated && update.is_first_hop,
+    };
+    (!by_source).then_some(contact.uri)
 }
 
 /// Returns whether requests for the contact `uri` go to the source of its REGISTER.
 #[must_use]
 pub fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
     match nat {
+        // Its contact is a random name under `invalid`.
+        _ if source.flow.transport.is_web_socket() => true,
         Nat::Never => false,
         Nat::Always => true,
         Nat::Auto => match uri {

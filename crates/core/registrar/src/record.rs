@@ -30,7 +30,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Transport};
+use strowger_foundation::{ConnId, Flow, HostId, ListenerId, TagKey, Transport};
 
 use crate::gruu::canonicalize;
 use crate::register_sequence::RegisterSequence;
@@ -376,7 +376,7 @@ const TRANSPORTS: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::T
 impl State<'_> {
     pub(crate) const fn flow(&self) -> Flow {
         let Self { transport, reopen, peer, connection, .. } = *self;
-        Flow { listener: self.listener.id, transport, reopen, peer, connection }
+        Flow { listener: self.listener.id, transport, reopen, host: HostId::NONE, peer, connection }
     }
 
     fn write(&self, out: &mut Vec<u8>) {

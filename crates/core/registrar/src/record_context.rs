@@ -9,6 +9,7 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::binding::Preference;
 use crate::index::low_half;
+use crate::listener_addresses::ListenerAddresses;
 use crate::record::{Listener, State};
 use crate::register_sequence::RegisterSequence;
 use crate::text::Parts;
@@ -23,7 +24,7 @@ pub(crate) struct RecordContext<'g> {
     pub(crate) now: Timestamp,
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     pub(crate) origin: u64,
-    pub(crate) listeners: &'g [(Transport, SocketAddr)],
+    pub(crate) listeners: &'g ListenerAddresses,
     /// This member, if members share registrations.
     pub(crate) member: Option<MemberId>,
     /// The version of staged changes, if they are shared.
@@ -57,7 +58,7 @@ impl RecordContext<'_> {
         fresh: bool,
     ) -> State<'a> {
         let id = flow.listener;
-        let address = self.listeners.get(usize::from(id.0)).map_or(UNKNOWN, |(_, address)| *address);
+        let address = self.listeners.get(id).map_or(UNKNOWN, |(_, address)| address);
         State {
             expires,
             cseq: call.cseq,
@@ -94,10 +95,9 @@ impl RecordContext<'_> {
             |_: SocketAddr, _: SocketAddr| true,
         ];
         let of = |fit: fn(SocketAddr, SocketAddr) -> bool| {
-            let is = |(of, own): &(Transport, SocketAddr)| *of == transport && fit(*own, address);
-            self.listeners.iter().position(is)
+            self.listeners.find(|(of, own)| of == transport && fit(own, address))
         };
-        u16::try_from(fits.into_iter().find_map(of)?).ok().map(ListenerId)
+        fits.into_iter().find_map(of)
     }
 
     /// Returns whether a binding of another member is reachable only through that member: over its connection, or
@@ -113,7 +113,7 @@ impl RecordContext<'_> {
     fn shares_address(&self, state: &State<'_>) -> bool {
         let address = state.listener.address;
         let is_own = address.ip().is_unspecified() || address.ip().to_canonical().is_loopback();
-        !state.transport.is_reliable() && !is_own && self.listeners.contains(&(state.transport, address))
+        !state.transport.is_reliable() && !is_own && self.listeners.contains(state.transport, address)
     }
 }
 

@@ -67,7 +67,7 @@ fn stage(
 
 /// Returns a target as it is after a restart, when connections are closed.
 fn after_restart(target: &ContactTarget) -> Option<ContactTarget> {
-    let Flow { listener, transport, reopen, peer, connection } = target.flow;
+    let Flow { listener, transport, reopen, peer, connection, .. } = target.flow;
     let lives = connection.is_none() || reopen;
     lives.then(|| ContactTarget { flow: Flow::new(listener, transport, peer), ..target.clone() })
 }
@@ -303,6 +303,35 @@ fn a_moved_listener_is_found_by_transport() {
     assert_eq!(listener_after(&[(udp, v6), (udp, "192.0.2.7:5070")]), Some(ListenerId(1)), "of the same family");
     assert_eq!(listener_after(&[(tcp, "192.0.2.100:5060"), (udp, v6)]), Some(ListenerId(1)), "of the same transport");
     assert_eq!(listener_after(&[(tcp, "192.0.2.100:5060")]), None, "nothing could send to it");
+}
+
+#[test]
+fn a_removed_listener_keeps_its_id_and_gets_no_restored_binding() {
+    let (table, _) = three();
+    let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+    let (first, second) = (address("192.0.2.7:5070"), address("192.0.2.100:5060"));
+    let listeners = |is_open| [(Transport::Udp, first, true), (Transport::Udp, second, is_open)];
+    let locations = Locations::new(1, 7);
+    locations.set_listeners(listeners(true));
+    let source =
+        strowger_registrar::Source { flow: Flow { listener: ListenerId(1), ..table.source.flow }, ..table.source };
+    let known = register("x", 1, "Contact: <sip:a@192.0.2.1>");
+    let record = stage(&locations, at_s(1), AOR, &table.policy, &source, &known).expect("taken");
+    let listener_after = |is_open| {
+        let restarted = Locations::new(1, 7);
+        restarted.set_listeners(listeners(true));
+        restarted.set_listeners(listeners(is_open));
+        restarted.restore(at_s(1), &table.policy, &Record::parse(&record).expect("a record"));
+        let mut targets = Vec::new();
+        restarted.lookup(at_s(1), AOR, &mut targets);
+        targets.first().map(|target| target.flow.listener)
+    };
+    assert_eq!(listener_after(true), Some(ListenerId(1)));
+    assert_eq!(listener_after(false), Some(ListenerId(0)));
+    // What comes over a removed listener is stored with its address all the same.
+    locations.set_listeners(listeners(false));
+    let late = stage(&locations, at_s(1), AOR, &table.policy, &source, &known).expect("taken");
+    assert_eq!(late, record);
 }
 
 #[test]

@@ -305,9 +305,9 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(56_000))]
-#[bench::followed_call(args = (followed_call()), config = at_most(58_050))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(42_150))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(56_250))]
+#[bench::followed_call(args = (followed_call()), config = at_most(59_100))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(42_280))]
 #[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_600))]
 #[bench::register(args = (refresh()), config = at_most(10_200))]
 #[bench::challenge(args = (challenged()), config = at_most(24_400))]

@@ -4,10 +4,11 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_calls::CallRecord;
-use strowger_foundation::{ConnId, Flow, Timestamp};
+use strowger_calls::{CallRecord, SetupTimes};
+use strowger_foundation::{ConnId, Flow, Timestamp, Transport};
 use strowger_locate::{Cause, Hop, LocateQuery, LocateResult, QueryId};
-use strowger_message::{Fault, Peek};
+use strowger_media::Engine;
+use strowger_message::{Fault, Peek, Status};
 use strowger_overload::Verdict;
 
 use crate::hop_names::{NextHopName, NextHopOwner};
@@ -42,7 +43,8 @@ pub enum Input<'a> {
         /// The peer.
         peer: SocketAddr,
     },
-    /// A connection is closed, whichever side opened it: bindings on it are unreachable. Every shard gets this.
+    /// A connection is closed, whichever side opened it: bindings on it are unreachable. Every shard gets this. If it
+    /// was secure, a [`ConnectFailed`](Self::ConnectFailed) for each way of requests to its peer has come before.
     Closed {
         /// The closed connection.
         connection: ConnId,
@@ -72,6 +74,13 @@ pub enum Input<'a> {
         /// be stored.
         is_durable: bool,
     },
+    /// A datagram from a media engine.
+    Media {
+        /// Where it came from.
+        engine: SocketAddr,
+        /// The datagram.
+        message: &'a [u8],
+    },
     /// Removes the bindings of this address of record and refuses its pending REGISTERs, because its user was removed
     /// or disabled.
     BarUser {
@@ -86,6 +95,11 @@ pub enum Input<'a> {
         /// The only contact to remove; `None` for all.
         contact: Option<&'a [u8]>,
     },
+    /// An operator's command to end the calls with this Call-ID.
+    EndCall {
+        /// The Call-ID.
+        call_id: &'a [u8],
+    },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),
 }
@@ -98,13 +112,8 @@ pub enum Output {
         /// The local and remote end.
         flow: Flow,
     },
-    /// Resolve a name. The answer comes as [`Input::Resolved`], also when there is none.
-    Resolve {
-        /// The ID of the query.
-        query: QueryId,
-        /// The query.
-        question: LocateQuery,
-    },
+    /// Ask another server.
+    Ask(Inquiry),
     /// Store a record of the location table; records must be stored in this order.
     Store {
         /// The ticket that [`Input::Stored`] must carry; `None` if nothing waits for it.
@@ -116,6 +125,25 @@ pub enum Output {
     Event(Event),
 }
 
+/// A question to another server.
+#[derive(Debug)]
+pub enum Inquiry {
+    /// Resolve a name. The answer comes as [`Input::Resolved`], also when there is none.
+    Dns {
+        /// The ID of the query.
+        query: QueryId,
+        /// The query.
+        question: LocateQuery,
+    },
+    /// Send a datagram to a media engine. What it sends comes as [`Input::Media`].
+    Media {
+        /// The engine.
+        engine: Arc<Engine>,
+        /// The datagram.
+        command: Vec<u8>,
+    },
+}
+
 /// An event for the operator; rare, and bounded by [`MAX_EVENTS`](crate::MAX_EVENTS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -123,6 +151,8 @@ pub enum Event {
     Malformed {
         /// Where it came from.
         peer: SocketAddr,
+        /// How.
+        transport: Transport,
         /// What is wrong with it.
         fault: Fault,
     },
@@ -130,8 +160,35 @@ pub enum Event {
     WrongCredentials {
         /// Where it came from.
         peer: SocketAddr,
+        /// How.
+        transport: Transport,
         /// The claimed identity; escaped.
         identity: String,
+        /// The username in the credentials, as an address of record; escaped. None if they are not for the realm.
+        user: Option<String>,
+        /// Whether there is such a user.
+        is_known_user: bool,
+        /// Whether the sender is proven to be at its address, so that the failure may be held against it: it has
+        /// answered a challenge that was sent there, with a digest for the realm.
+        is_proven: bool,
+    },
+    /// A request that was not served came from a program that searches for servers or passwords, by its User-Agent.
+    Scanner {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// How.
+        transport: Transport,
+        /// The value of User-Agent; escaped.
+        agent: String,
+    },
+    /// The handshake of a peer that has connected failed. The shell reports it.
+    HandshakeFailed {
+        /// Where the connection came from.
+        peer: SocketAddr,
+        /// How.
+        transport: Transport,
+        /// Why.
+        reason: String,
     },
     /// A request with valid credentials claimed another identity.
     WrongIdentity {
@@ -193,12 +250,46 @@ pub enum Event {
         /// The limit.
         limit: usize,
     },
+    /// A REGISTER was refused because its contact leads to this machine, and its sender is elsewhere.
+    LocalContact {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// The address of record; escaped.
+        aor: String,
+        /// Its first Contact; escaped.
+        contact: String,
+    },
     /// A REGISTER was refused because too many of its address of record wait for the store.
     TooManyPendingRegisters {
         /// Where it came from.
         peer: SocketAddr,
         /// The address of record; escaped.
         aor: String,
+    },
+    /// A media engine does not answer, or answers again.
+    MediaEngine {
+        /// Its address for commands.
+        engine: SocketAddr,
+        /// Whether it answers.
+        is_up: bool,
+    },
+    /// The media of a call cannot go through an engine. Reported once a second at most.
+    MediaFailed {
+        /// The Call-ID; escaped.
+        call_id: String,
+        /// Why not; escaped.
+        reason: String,
+        /// Whether the request was refused; otherwise the message was forwarded as received.
+        is_refused: bool,
+    },
+    /// A party of a call that the operator ends was not told, or has refused: the call may go on there.
+    CallNotEnded {
+        /// The Call-ID; escaped.
+        call_id: String,
+        /// The party: `caller` or `callee`.
+        party: &'static str,
+        /// Its final response; `None` if there is none, or no way to it.
+        status: Option<Status>,
     },
     /// A tracked call has ended.
     Call(Box<CallRecord>),
@@ -215,12 +306,15 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
+            /// Times of call setup.
+            pub setup: SetupTimes,
         }
 
         impl Counters {
             /// Adds the counts of another shard.
-            pub const fn add(&mut self, other: &Self) {
+            pub fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
+                self.setup.add(&other.setup);
             }
 
             /// Returns names and values in the order of declaration.
@@ -293,6 +387,34 @@ counters! {
     keep_alives,
     /// Responses to keep-alives sent as OPTIONS requests.
     keep_alive_answers,
+    /// Calls begun: INVITEs that begin a call, without their repetitions after a challenge.
+    calls,
+    /// Calls answered with a 2xx.
+    calls_answered,
+    /// Calls that have ended.
+    calls_ended,
     /// Events dropped because they were not taken in time.
     events_lost,
+    /// Offers sent to media engines.
+    media_offers,
+    /// Answers sent to media engines.
+    media_answers,
+    /// Ends of calls sent to media engines.
+    media_deletes,
+    /// Requests to media engines repeated because no answer had come.
+    media_retransmissions,
+    /// Requests that a media engine did not answer in time, probes included.
+    media_timeouts,
+    /// Offers sent to another media engine because the call's own was silent, out of service or full.
+    media_failovers,
+    /// Offers and answers that media engines refused.
+    media_engine_refusals,
+    /// Datagrams at the media socket that answer no pending request.
+    media_strays,
+    /// Requests answered 503 because their media could not go through an engine.
+    media_refused,
+    /// Messages forwarded as received although their media should go through an engine.
+    media_bypassed,
+    /// Times that a table of the media hook was full.
+    media_table_full,
 }

@@ -5,9 +5,10 @@ use core::cell::Cell;
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
-use strowger_foundation::{Flow, KeyRing, TagKey, Timestamp};
+use strowger_foundation::{Flow, HostId, KeyRing, TagKey, Timestamp};
 use strowger_locate::{LocateQuery as Name, NameCache, Outages, QueryId};
 use strowger_message::{Message, Uri};
+use strowger_proxy::routing::is_sips;
 use strowger_proxy::{ProxyCallbacks, Target};
 use strowger_registrar::Locations;
 use strowger_trunk::{ChallengedRequest, answer_challenge};
@@ -31,14 +32,27 @@ pub(crate) struct ShardCallbacks<'a> {
     pub(crate) questions: &'a mut VecDeque<(QueryId, Name)>,
 }
 
+impl ShardCallbacks<'_> {
+    /// Returns whether a peer elsewhere redirects a call to this machine, though not to a user of it.
+    fn is_local_redirection(&self, contact: &Uri<'_>) -> bool {
+        let Some(uri) = contact.sip() else { return false };
+        let is_user = || uri.user.is_some() && self.snapshot.addressed_domain(uri).is_some();
+        self.snapshot.guards_itself_from(self.source.peer.ip()) && self.snapshot.leads_here(uri) && !is_user()
+    }
+}
+
 impl ProxyCallbacks for ShardCallbacks<'_> {
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow> {
         let via = response.next_via()?;
         let transport = via.transport()?;
         let ip = via.response_ip().filter(|ip| is_one_host(*ip))?;
         let peer = SocketAddr::new(ip, via.response_port());
-        let listener = self.snapshot.listeners.towards(transport, peer, self.source.listener)?;
-        Some(Flow::new(listener, transport, peer))
+        let listeners = &self.snapshot.listeners;
+        let listener = listeners.towards(transport, peer, self.source.listener);
+        // The response goes on the connection that the peer has opened.
+        let listener = listener.or_else(|| listeners.position(transport))?;
+        //= rfc3261#18.2.2:same-connection
+        Some(Flow { host: HostId::SOURCE, ..Flow::new(listener, transport, peer) })
     }
 
     fn redirection_targets(
@@ -54,6 +68,9 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
         let Some(uri) = Uri::parse(request_uri) else { return };
+        if self.is_local_redirection(&uri) {
+            return;
+        }
         let refresh = Cell::new(None);
         let question = Router {
             now,
@@ -78,6 +95,8 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
             claimed: None,
             cluster_request: None,
             egress: self.source.listener,
+            // Neither the caller's `sips` nor the callee's leaves TLS.
+            is_secure: is_sips(request.request_uri()) || is_sips(uri.as_bytes()),
             choice: WeightedChoice::ByCallId(&self.tag_key, request.call_id()),
             refresh: &refresh,
         };

@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, Timestamp};
+use strowger_foundation::{Flow, HostId, Timestamp};
 use strowger_message::{HeaderName, Kind, Method, Peek, StartLine, Uri, is_emergency_service};
 use strowger_overload::{Class, FilteredKind, ProvenSources};
 use strowger_registrar::{ContactTarget, Locations};
@@ -54,7 +54,8 @@ impl Classifier<'_> {
     #[must_use]
     pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &SteeringResult, source: &Flow) -> Classification {
         let ip = source.peer.ip();
-        let is_trusted = self.snapshot.trusts(ip);
+        // A trunk is known by its address or its certificate.
+        let is_trusted = self.snapshot.trusts(ip) || source.host != HostId::NONE;
         // A first stage sends the requests of many phones.
         let is_sibling = self.snapshot.is_from_sibling(source);
         let is_proven = is_trusted || is_sibling || self.proven.contains(ip);

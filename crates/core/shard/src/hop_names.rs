@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{HostId, Timestamp, Transport};
 use strowger_locate::{Hop, LocateQuery, NameCache};
 use strowger_message::{Uri, lossy};
 
@@ -48,9 +48,12 @@ impl Snapshot {
     pub fn names_of(&self, now: Timestamp, names: &NameCache, hop: &Hop) -> Vec<NextHopName> {
         let is_it = |place: &TargetAddress| match place {
             TargetAddress::Literal { address, transport } => {
-                *address == hop.address && transport.is_none_or(|transport| transport == hop.transport)
+                let is_transport = transport.is_none_or(|transport| transport == hop.transport);
+                *address == hop.address && hop.host == HostId::NONE && is_transport
             }
-            TargetAddress::Name(question) => resolves_to(now, names, question, |other| other == hop),
+            TargetAddress::Name(question) => {
+                resolves_to(now, names, question, |other| names.hop_to(other, question) == *hop)
+            }
         };
         let mut found: Vec<NextHopName> = Vec::new();
         for (set, members) in self.directory.gateways().sets() {
@@ -77,6 +80,17 @@ impl Snapshot {
         found
     }
 
+    /// Returns the names of the targets of routes that may be called over TLS; some may come twice.
+    pub fn secure_names(&self) -> impl Iterator<Item = &[u8]> {
+        let targets = self.routes.iter().flat_map(|route| route.action.targets());
+        targets.filter_map(|target| match &target.address {
+            TargetAddress::Name(question) if question.transport.is_none_or(Transport::is_secure) => {
+                Some(&question.host[..])
+            }
+            TargetAddress::Name(_) | TargetAddress::Literal { .. } => None,
+        })
+    }
+
     /// Returns whether `is_out` holds for every next hop of `owner` that is in service; always `false` for a route.
     pub(crate) fn are_all_out(
         &self,
@@ -86,14 +100,12 @@ impl Snapshot {
         is_out: impl Fn(&Hop) -> bool,
     ) -> bool {
         let is_place_out = |place: &TargetAddress| match place {
-            TargetAddress::Literal { address, transport } => {
-                is_out(&Hop { transport: transport.unwrap_or_default(), address: *address })
-            }
+            TargetAddress::Literal { address, transport } => is_out(&Hop::new(transport.unwrap_or_default(), *address)),
             TargetAddress::Name(question) => {
                 let located = names.peek(now, question);
                 let mut hops =
                     located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).peekable();
-                hops.peek().is_some() && hops.all(&is_out)
+                hops.peek().is_some() && hops.all(|hop| is_out(&names.hop_to(hop, question)))
             }
         };
         match owner {
@@ -115,7 +127,8 @@ impl Snapshot {
     }
 
     /// Returns whether `ip` is the address of a gateway or of a route's target.
-    pub(crate) fn is_next_hop(&self, now: Timestamp, names: &NameCache, ip: IpAddr) -> bool {
+    #[must_use]
+    pub fn is_next_hop(&self, now: Timestamp, names: &NameCache, ip: IpAddr) -> bool {
         let targets = self.routes.iter().flat_map(|route| route.action.targets());
         targets.map(|target| &target.address).any(|place| match place {
             TargetAddress::Literal { address, .. } => address.ip() == ip,

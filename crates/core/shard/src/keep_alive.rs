@@ -25,7 +25,8 @@ impl Shard {
     /// Sends a keep-alive for a NAT binding (RFC 5626 §3.5.1, or OPTIONS, as configured).
     pub(crate) fn keep_alive(&mut self, due: &PendingKeepAlive) {
         let kind = self.snapshot.registrar.keep_alive;
-        if kind == KeepAlive::Off {
+        let listener = self.snapshot.listeners.get(due.flow.listener);
+        if kind == KeepAlive::Off || listener.is_none_or(|own| !own.carries(&due.flow)) {
             return;
         }
         self.counters.keep_alives += 1;

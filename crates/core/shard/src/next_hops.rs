@@ -1,21 +1,24 @@
 //! Resolution of a URI, a binding or a route to next hops (RFC 3263).
 
+mod configured;
+
 use core::cell::Cell;
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_balancer::{
     Advice, FailoverBudget, Key, MAX_TRIES, Member, MemberOrder, MethodClass, Policy, SelectionInput, Set, TargetId,
 };
-use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
+use strowger_foundation::{Flow, HostId, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{CandidateList, Hop, LocateError, LocateQuery, LocateResult, Lookup, NameCache, Outages};
 use strowger_message::{Aor, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
 use strowger_proxy::{BalancedTarget as Load, NextHop, NextHopAddress, NextHopKind, Stateless, Target, flow_token};
 
 use crate::route::{self, Action, Route, RouteTarget};
 use crate::snapshot::{BalancedMember, Snapshot};
-use crate::uri_address::{host_of, is_one_host, literal_address, question_of, transport_named, transport_of};
+use crate::uri_address::{is_one_host, literal_address, question_of, transport_named, transport_of};
 
 /// The inputs of next-hop resolution.
 #[derive(Clone, Copy)]
@@ -26,6 +29,8 @@ pub(crate) struct NextHopResolver<'a> {
     pub(crate) outages: &'a Outages,
     pub(crate) ring: &'a KeyRing,
     pub(crate) egress: ListenerId,
+    /// Set if only secure next hops may be taken.
+    pub(crate) is_secure: bool,
     pub(crate) choice: WeightedChoice<'a>,
     pub(crate) refresh: &'a Cell<Option<Box<LocateQuery>>>,
 }
@@ -88,50 +93,14 @@ impl NextHopResolver<'_> {
         let transport = named.unwrap_or(Transport::Udp);
         if let Some(address) = literal_address(uri, maddr, transport) {
             let reach = if named.is_some() { NextHopKind::AddressFixedTransport } else { NextHopKind::Address };
-            if let Some(flow) = self.flow_to(Hop { transport, address }) {
+            let host = if transport.is_secure() { self.name_of(address) } else { None };
+            if let Some(flow) = self.flow_to(Hop::new(transport, address), host) {
                 found.push(next_hop(request_uri, NextHopAddress::Flow(flow), reach));
             }
             return Ok(());
         }
         let question = question_of(uri).ok_or(Status::BAD_GATEWAY)?;
         self.resolve_name(&question, request_uri, found)
-    }
-
-    /// Returns whether `uri` names a host of the trunk: one that the trunk sends from, or a target of a route to it.
-    pub(crate) fn is_of_trunk(&self, uri: &SipUri<'_>, trunk: u32) -> bool {
-        let Some(host) = host_of(uri) else { return false };
-        let ip = host.ip();
-        let known = self.snapshot.trunks.iter().find(|known| known.id() == trunk);
-        if known.zip(ip).is_some_and(|(known, ip)| known.is_from(ip)) {
-            return true;
-        }
-        let of_trunk = |route: &&Route| matches!(&route.action, Action::Proxy { trunk: of, .. } if *of == Some(trunk));
-        self.snapshot.routes.iter().filter(of_trunk).flat_map(|route| route.action.targets()).any(|target| {
-            match (&target.address, ip) {
-                (route::TargetAddress::Literal { address, .. }, Some(ip)) => address.ip() == ip,
-                (route::TargetAddress::Name(question), Some(ip)) => self.resolves_to(question, ip),
-                (route::TargetAddress::Name(question), None) => {
-                    question_of(uri).is_some_and(|named| named.host == question.host)
-                }
-                (route::TargetAddress::Literal { .. }, None) => false,
-            }
-        })
-    }
-
-    /// Returns whether a cached name resolves to this address.
-    fn resolves_to(&self, question: &LocateQuery, ip: IpAddr) -> bool {
-        let answer = match self.names.lookup(self.now, question) {
-            Lookup::Fresh(answer) => answer,
-            Lookup::Stale(answer) => {
-                self.refresh.set(Some(Box::new(question.clone())));
-                answer
-            }
-            Lookup::Miss => return false,
-        };
-        let has_ip = |located: &CandidateList| {
-            located.candidates.iter().flat_map(|candidate| &candidate.hops).any(|hop| hop.address.ip() == ip)
-        };
-        answer.is_ok_and(|located| has_ip(&located))
     }
 
     /// Adds the next hops of a registered contact to `found`; returns `None` if the contact is unreachable.
@@ -166,7 +135,11 @@ impl NextHopResolver<'_> {
         };
         if binding.is_translated || (binding.flow.connection.is_some() && same_transport()) {
             let known = self.snapshot.listeners.get(binding.flow.listener);
-            known.filter(|own| own.transport == binding.flow.transport && is_one_host(binding.flow.peer.ip()))?;
+            known.filter(|own| own.carries(&binding.flow) && is_one_host(binding.flow.peer.ip()))?;
+            // A `sips` contact that was registered over UDP or TCP is not reached there.
+            if sip.is_some_and(|uri| uri.secure) && !binding.flow.transport.is_secure() {
+                return None;
+            }
             //= rfc5626#7:same-flow
             found.push(next_hop(request_uri, NextHopAddress::Flow(binding.flow), by_flow));
             return Some(());
@@ -221,7 +194,8 @@ impl NextHopResolver<'_> {
         }
         let request_uri = asked.request_uri;
         let budget = (targets.len() > 1).then(|| self.earned_budget(&route.budget, asked));
-        let mut result = Target { changes: route.changes.clone(), trunk: *trunk, budget, ..Target::default() };
+        let (changes, is_rewritten) = (route.changes.clone(), route.rewrite.is_some());
+        let mut result = Target { changes, trunk: *trunk, budget, is_rewritten, ..Target::default() };
         let places = &mut result.next_hops;
         let mut failure = Status::BAD_GATEWAY;
         let mut try_one = |target: &RouteTarget| {
@@ -278,7 +252,8 @@ impl NextHopResolver<'_> {
             order.insert(0, known);
         }
         let budget = (targets.len() > 1).then(|| self.earned_budget(set.budget(), asked));
-        let mut result = Target { changes: route.changes.clone(), budget, ..Target::default() };
+        let (changes, is_rewritten) = (route.changes.clone(), route.rewrite.is_some());
+        let mut result = Target { changes, budget, is_rewritten, ..Target::default() };
         result.next_hops.reserve(order.len());
         let mut failure = Status::SERVICE_UNAVAILABLE;
         for at in order {
@@ -394,7 +369,7 @@ impl NextHopResolver<'_> {
         let is_there = |flow: &Flow| match &balanced.route_target.address {
             route::TargetAddress::Literal { address, .. } => is_it(*address, flow),
             route::TargetAddress::Name(question) => {
-                let located = self.names.peek(self.now, question);
+                let located = self.names.peek(self.now, &self.asked(question));
                 let mut hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
                 hops.any(|hop| is_it(hop.address, flow))
             }
@@ -409,14 +384,14 @@ impl NextHopResolver<'_> {
     /// Returns whether a target has failed recently.
     fn is_target_out(&self, target: &RouteTarget) -> bool {
         let hop = match &target.address {
-            route::TargetAddress::Literal { address, transport } => {
-                Hop { transport: transport.unwrap_or(Transport::Udp), address: *address }
-            }
+            route::TargetAddress::Literal { address, transport } => Hop::new(transport.unwrap_or_default(), *address),
             route::TargetAddress::Name(question) => {
+                let question = &*self.asked(question);
                 let located = self.names.peek(self.now, question);
                 let mut hops =
                     located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).peekable();
-                return hops.peek().is_some() && hops.all(|hop| self.outages.is_out(self.now, hop));
+                return hops.peek().is_some()
+                    && hops.all(|hop| self.outages.is_out(self.now, &self.names.hop_to(hop, question)));
             }
         };
         self.outages.is_out(self.now, &hop)
@@ -434,13 +409,14 @@ impl NextHopResolver<'_> {
         let held_until = |hop: &Hop| self.outages.back_off_until(self.now, hop);
         match &target.address {
             route::TargetAddress::Literal { address, transport } => {
-                held_until(&Hop { transport: transport.unwrap_or(Transport::Udp), address: *address })
+                held_until(&Hop::new(transport.unwrap_or_default(), *address))
             }
             route::TargetAddress::Name(question) => {
+                let question = &*self.asked(question);
                 let located = self.names.peek(self.now, question);
                 let hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
                 // If one is not paused, this is `None`, the minimum.
-                hops.map(held_until).min().flatten()
+                hops.map(|hop| held_until(&self.names.hop_to(hop, question))).min().flatten()
             }
         }
     }
@@ -449,8 +425,8 @@ impl NextHopResolver<'_> {
         match &target.address {
             route::TargetAddress::Literal { address, transport } => {
                 let reach = if transport.is_some() { NextHopKind::SharedFixedTransport } else { NextHopKind::Shared };
-                let hop = Hop { transport: transport.unwrap_or(Transport::Udp), address: *address };
-                if let Some(flow) = self.flow_to(hop) {
+                let hop = Hop::new(transport.unwrap_or_default(), *address);
+                if let Some(flow) = self.flow_to(hop, None) {
                     found.push(next_hop(request_uri, NextHopAddress::Flow(flow), reach));
                 }
                 Ok(())
@@ -460,6 +436,7 @@ impl NextHopResolver<'_> {
     }
 
     fn resolve_name(&self, question: &LocateQuery, request_uri: &[u8], found: &mut NextHops) -> Result<(), Status> {
+        let question = &*self.asked(question);
         let reach = if question.transport.is_some() { NextHopKind::SharedFixedTransport } else { NextHopKind::Shared };
         let answer = match self.names.lookup(self.now, question) {
             Lookup::Fresh(answer) => answer,
@@ -467,23 +444,42 @@ impl NextHopResolver<'_> {
                 self.refresh.set(Some(Box::new(question.clone())));
                 answer
             }
+            // Only the peer could open the connection, and a name does not say which one is its.
+            Lookup::Miss if question.transport.is_some_and(Transport::is_web_socket) => {
+                return Err(Status::TEMPORARILY_UNAVAILABLE);
+            }
             Lookup::Miss => {
                 let to = NextHopAddress::Name { question: Box::new(question.clone()), listener: self.egress };
                 found.push(next_hop(request_uri, to, reach));
                 return Ok(());
             }
         };
-        let flows = self.flows_of(&answer)?;
+        let flows = self.flows_of(question, &answer)?;
         found.extend(flows.into_iter().map(|flow| next_hop(request_uri, NextHopAddress::Flow(flow), reach)));
         Ok(())
     }
 
+    //= rfc3263#4.1:sips-services
+    /// Returns what to ask the DNS, and the cache of its answers, for a name: only secure services if the request
+    /// may take no others.
+    fn asked<'q>(&self, question: &'q LocateQuery) -> Cow<'q, LocateQuery> {
+        // Datagrams cannot be secure; such a next hop is removed later.
+        if !self.is_secure || question.is_secure || question.transport == Some(Transport::Udp) {
+            return Cow::Borrowed(question);
+        }
+        Cow::Owned(secure(question))
+    }
+
     /// Returns the flows to the addresses of a name, in the order in which they are tried; if there are none, the
     /// status for the caller.
-    pub(crate) fn flows_of(&self, answer: &LocateResult) -> Result<SmallVec<[Flow; 4]>, Status> {
+    pub(crate) fn flows_of(
+        &self,
+        question: &LocateQuery,
+        answer: &LocateResult,
+    ) -> Result<SmallVec<[Flow; 4]>, Status> {
         match answer {
             Ok(located) => {
-                let flows = self.in_order(located);
+                let flows = self.in_order(question, located);
                 if flows.is_empty() { Err(Status::BAD_GATEWAY) } else { Ok(flows) }
             }
             Err(LocateError::NoSuchName) => Err(Status::BAD_GATEWAY),
@@ -491,10 +487,11 @@ impl NextHopResolver<'_> {
         }
     }
 
-    fn in_order(&self, located: &CandidateList) -> SmallVec<[Flow; 4]> {
+    fn in_order(&self, question: &LocateQuery, located: &CandidateList) -> SmallVec<[Flow; 4]> {
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
-        located.order(self.choice.number(), |hop| self.outages.is_out(self.now, hop), &mut hops);
-        hops.into_iter().filter_map(|hop| self.flow_to(hop)).collect()
+        let is_out = |hop: &Hop| self.outages.is_out(self.now, &self.names.hop_to(hop, question));
+        located.order(self.choice.number(), is_out, &mut hops);
+        hops.into_iter().filter_map(|hop| self.flow_to(hop, Some(&question.host))).collect()
     }
 
     /// Moves next hops that failed recently to the end.
@@ -511,13 +508,31 @@ impl NextHopResolver<'_> {
         }
     }
 
-    fn flow_to(&self, hop: Hop) -> Option<Flow> {
+    fn flow_to(&self, hop: Hop, host: Option<&[u8]>) -> Option<Flow> {
         if !is_one_host(hop.address.ip()) {
             return None;
         }
         let listener = self.snapshot.listeners.towards(hop.transport, hop.address, self.egress)?;
-        Some(Flow::new(listener, hop.transport, hop.address))
+        flow_by_name(self.names, listener, hop, host)
     }
+}
+
+// Never inlined: few requests are `sips`.
+#[inline(never)]
+fn secure(question: &LocateQuery) -> LocateQuery {
+    LocateQuery { is_secure: true, ..question.clone() }
+}
+
+//= rfc3263#4.1:certificates
+//= rfc5922#7.3
+/// Returns the flow to an address of `host`. On a secure transport it carries the name, because the peer's certificate
+/// must speak for the domain that was asked for, whatever the DNS answered.
+pub(crate) fn flow_by_name(names: &NameCache, listener: ListenerId, hop: Hop, host: Option<&[u8]>) -> Option<Flow> {
+    let host = match host {
+        Some(host) if hop.transport.is_secure() => names.hosts().number(host)?,
+        _ => HostId::NONE,
+    };
+    Some(Flow { host, ..Flow::new(listener, hop.transport, hop.address) })
 }
 
 //= rfc3261#10.2

@@ -141,6 +141,7 @@ impl Shard {
         message: &Message<'_>,
         refusal: Refusal,
     ) {
+        self.report_scanner(&source, message);
         match refusal {
             Refusal::Status(status, reason) => self.refuse_with_reason(now, by, source, message, status, reason),
             Refusal::WithReason(status, reason) => {
@@ -161,6 +162,17 @@ impl Shard {
             Refusal::Challenge { status, realm, stale } => {
                 self.challenge(now, by, source, message, (status, &realm, stale));
             }
+        }
+    }
+
+    /// Reports the sender of a request that is not served if its User-Agent begins like that of a scanner.
+    fn report_scanner(&mut self, source: &Flow, message: &Message<'_>) {
+        let Some(agent) = message.head().first(HeaderName::UserAgent) else { return };
+        let is_like =
+            |scanner: &[u8]| agent.get(..scanner.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scanner));
+        if self.snapshot.scanners.iter().any(|scanner| is_like(scanner)) {
+            let agent = strowger_message::lossy(agent);
+            self.report(Event::Scanner { peer: source.peer, transport: source.transport, agent });
         }
     }
 
@@ -203,7 +215,7 @@ impl Shard {
         let reply = self.proxy.begin_response(now, &mut out, &tag, message, &source, status, None).with_limit(limit);
         // Requests that share one branch still get different nonces.
         let request = seal.0.wrapping_add(u64::from(message.cseq().number));
-        let challenge = Challenge { header, realm, stale, request };
+        let challenge = Challenge { header, realm, stale, request, source: source.peer.ip() };
         let own = self.authenticator.challenge(now, &self.snapshot.auth, reply, &challenge).finish();
         self.send_answer(now, by, &source, message, (status, out, own));
     }
@@ -228,6 +240,7 @@ impl Shard {
             });
             return;
         }
+        self.report_scanner(&source, message);
         self.answer(now, by, source, message, Status::OK, None, |reply| {
             reply
                 .optional("Allow", &[ALLOW])

@@ -281,6 +281,6 @@ impl PendingRegisters {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Wakeup> {
-        self.deadlines.front().map(|(at, _)| Wakeup { at: *at, reason: "store" })
+        self.deadlines.front().map(|(at, _)| Wakeup::at(*at, "store"))
     }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{ConnId, Flow, Timestamp};
-use strowger_message::{HeaderName, Message, NameAddr, ResponseBuilder, Status, Uri};
+use strowger_message::{HeaderName, Message, NameAddr, ResponseBuilder, SipUri, Status, Uri};
 use strowger_proxy::branch::BranchId;
 use strowger_proxy::cluster_request::ClusterRequestKind;
-use strowger_registrar::{Durability, GruuKey, Policy, Record, RefreshRequest, Source, Update, UpdateKind};
+use strowger_registrar::{
+    Durability, GruuKey, Policy, Record, RefreshRequest, Source, Update, UpdateKind, destination_uri,
+};
 use strowger_transaction::ServerKey;
 
 use crate::boundary::Event;
@@ -26,6 +28,10 @@ const SUPPORTED_OPTION_TAGS: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 
 /// Retry-After when the store cannot store a registration.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// A contact, or the first hop of a Path, that leads to this machine.
+const LOCAL_CONTACT: strowger_registrar::Refusal =
+    strowger_registrar::Refusal::Forbidden("Contact Leads To This Server");
 
 /// The first parameter of a Contact with GRUUs.
 const PUB_GRUU: &[u8] = b";pub-gruu=";
@@ -172,6 +178,7 @@ impl Shard {
             strip_own_path_hops(&snapshot, &mut update);
             let source = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
             let policy = self.registrar_policy(&snapshot, message);
+            check_destinations(&snapshot, policy, &source, &update)?;
             match policy.durability {
                 Durability::Memory => self.locations.apply(now, aor, policy, &source, &update)?,
                 Durability::WriteBehind | Durability::WriteThrough => {
@@ -341,6 +348,10 @@ impl Shard {
             let aor = strowger_message::lossy(aor);
             self.report(Event::TooManyContacts { peer: source.peer, aor, limit });
         }
+        if refusal == LOCAL_CONTACT {
+            let contact = message.head().first(HeaderName::Contact).map(strowger_message::lossy).unwrap_or_default();
+            self.report(Event::LocalContact { peer: source.peer, aor: strowger_message::lossy(aor), contact });
+        }
         let reason = Some(refusal.reason());
         self.answer(now, by, source, message, refusal.status(), reason, |reply| match refusal {
             //= rfc3261#10.3:min-expires
@@ -394,6 +405,25 @@ impl Shard {
         });
         self.pending_registers.recycle(lines);
     }
+}
+
+/// Refuses contacts through which a sender elsewhere would reach this machine itself.
+fn check_destinations(
+    snapshot: &Snapshot,
+    policy: &Policy,
+    source: &Source,
+    update: &Update<'_>,
+) -> Result<(), strowger_registrar::Refusal> {
+    let UpdateKind::Contacts(contacts) = &update.kind else { return Ok(()) };
+    if !snapshot.guards_itself_from(source.flow.peer.ip()) {
+        return Ok(());
+    }
+    let added = contacts.iter().filter(|contact| contact.expires_s != Some(0));
+    let mut destinations = added.filter_map(|contact| destination_uri(policy.nat, source, update, contact));
+    // A Path of ours leads on from here.
+    let is_path = |uri: &SipUri<'_>| !update.path.is_empty() && snapshot.is_own_hop(uri);
+    let is_local = |uri: Uri<'_>| uri.sip().is_some_and(|uri| snapshot.leads_here(uri) && !is_path(uri));
+    if destinations.any(is_local) { Err(LOCAL_CONTACT) } else { Ok(()) }
 }
 
 /// Returns whether a REGISTER only removes bindings.

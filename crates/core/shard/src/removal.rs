@@ -106,6 +106,7 @@ impl Shard {
             outages: &self.outages,
             ring: self.proxy.ring(),
             egress: ListenerId(0),
+            is_secure: false,
             choice: WeightedChoice::ByCallId(self.proxy.tag_key(), message.call_id()),
             refresh: &refresh,
         };

@@ -1,13 +1,12 @@
 //! Handling of a new, parsed request.
 
+mod authentication;
 mod facts;
 
 use core::cell::Cell;
 use core::time::Duration;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-use strowger_auth::{Algorithm, Ha1, Verdict};
 use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_locate::Hop;
@@ -19,8 +18,8 @@ use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, ForwardingPolicy, NextHop, NextHopAddress, Stateless, Target};
 use strowger_transaction::{ServerId, ServerKey};
 
-use crate::boundary::Event;
 use crate::callbacks::CACHE_ONLY_QUERY;
+use crate::media::{Outgoing, may_carry_offer};
 use crate::next_hops::WeightedChoice;
 use crate::own_responses::{LOADING, Refusal, option_tags};
 use crate::responder::Responder;
@@ -107,6 +106,7 @@ impl Shard {
             && !request.needs_auth_in_dialog()
             && is_stateless(onward, targets, &source)
             && max_breadth(message) > 0
+            && !(self.media.is_some() && may_carry_offer(message.method()))
         {
             // Its call may have started with state. Nobody waits for the response to a BYE, so the call guard is
             // released.
@@ -143,11 +143,29 @@ impl Shard {
         }
         let call = self.begin_call(now, request);
         let call_guard = self.track_in_dialog(now, message);
-        let forwarding = self.forwarding(request, onward, call);
-        self.proxy.forward(now, server, message, &forwarding, targets);
+        if self.media.is_some() && self.hold_request(now, request, &mut Outgoing { by, call, onward, targets }) {
+            return;
+        }
+        self.forward_opened(now, server, request, onward, call, targets);
         if let Some(call_guard) = call_guard {
             self.proxy.hold_call(server, call_guard);
         }
+    }
+
+    /// Forwards the request of a server transaction.
+    // Inlined because most requests pass here.
+    #[inline(always)]
+    pub(crate) fn forward_opened(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        request: &Request<'_, '_>,
+        onward: ForwardOptions,
+        call: u64,
+        targets: &mut Vec<Target>,
+    ) {
+        let forwarding = self.forwarding(request, onward, call);
+        self.proxy.forward(now, server, request.message, &forwarding, targets);
         if let Some(absence) = onward.fallback {
             self.proxy.set_fallback_status(now, server, absence.status());
         }
@@ -279,7 +297,7 @@ impl Shard {
     //= rfc3261#16.3:validates
     //= rfc3261#16.11:validates
     /// Performs the checks of RFC 3261 §16.3 that need no routing decision. `routes` is empty on entry.
-    fn examine<'a, 'm>(
+    pub(crate) fn examine<'a, 'm>(
         &self,
         source: Flow,
         snapshot: &'m Snapshot,
@@ -357,7 +375,12 @@ impl Shard {
     }
 
     //= rfc3261#16.11:finds-targets
-    fn route(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> RouteDecision {
+    pub(crate) fn route(
+        &mut self,
+        now: Timestamp,
+        request: &Request<'_, '_>,
+        targets: &mut Vec<Target>,
+    ) -> RouteDecision {
         let refresh = Cell::new(None);
         let last;
         let uri = if request.routes.is_uri_from_last_route {
@@ -394,6 +417,7 @@ impl Shard {
             claimed: request.claimed,
             cluster_request: request.routes.cluster_request.as_ref(),
             egress: request.routes.egress.unwrap_or(request.source.listener),
+            is_secure: uri.and_then(Uri::sip).is_some_and(|uri| uri.secure),
             choice: WeightedChoice::ByCallId(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
         };
@@ -418,86 +442,6 @@ impl Shard {
         // A proven Route of ours is sufficient: a request may pass this server a second time, on its way back.
         let calls = self.calls.as_ref().filter(|_| self.has_sets && !request.routes.is_dialog_proven);
         request.routes.target.or_else(|| calls?.target_of(request.message))
-    }
-
-    //= rfc3261#22.3
-    /// Authenticates the caller as the identity in From.
-    fn authenticate_caller(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
-        let from = request.message.from().parse_uri();
-        let claimed = from.as_ref().and_then(Uri::sip).and_then(|uri| request.snapshot.identity(uri));
-        //= rfc7616#3.8:407
-        let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
-        let user = self.authenticate(now, request, header, status, request.callers_domain())?;
-        self.check_identity(request, &user, claimed.as_ref())
-    }
-
-    /// Authenticates a sender within a dialog as any local user. The identity is not checked: From names a callee as
-    /// it was dialled, which may be a group or a user who forwarded the call. A gateway is no user, whatever number
-    /// it was called by.
-    fn authenticate_party(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
-        if request.snapshot.is_next_hop(now, &self.names, request.source.peer.ip()) {
-            return Ok(());
-        }
-        let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
-        self.authenticate(now, request, header, status, request.callers_domain()).map(drop)
-    }
-
-    /// Returns the address of record whose credentials the request carries.
-    pub(crate) fn authenticate(
-        &mut self,
-        now: Timestamp,
-        request: &Request<'_, '_>,
-        header: HeaderName,
-        status: Status,
-        domain: &[u8],
-    ) -> Result<Aor, Refusal> {
-        let snapshot = request.snapshot;
-        //= rfc7616#5.2:realm
-        let realm: SmallVec<[u8; 32]> = SmallVec::from_slice(snapshot.auth.realm.as_deref().unwrap_or(domain));
-        let mut known = None;
-        let ha1 = |username: &[u8], algorithm: Algorithm| {
-            stored_ha1(snapshot, known.insert(user_aor(username, domain)), algorithm)
-        };
-        let given = request.message.head().first(header).is_some();
-        match self.authenticator.check(now, &snapshot.auth, request.message, header, &realm, ha1) {
-            Verdict::Accepted { username } => {
-                self.proven.insert(now, request.source.peer.ip());
-                request.is_authenticated.set(true);
-                Ok(known.unwrap_or_else(|| user_aor(&username, domain)))
-            }
-            //= rfc7616#3.4.6:400
-            Verdict::Malformed => Err(Refusal::Status(Status::BAD_REQUEST, Some("Bad Credentials"))),
-            Verdict::Challenge { stale } => {
-                if given && !stale {
-                    self.counters.wrong_credentials += 1;
-                    let identity = strowger_message::lossy(request.message.from().uri);
-                    //= rfc7616#3.4:logged
-                    //= rfc7616#3.4:log-careful
-                    self.report(Event::WrongCredentials { peer: request.source.peer, identity });
-                }
-                Err(Refusal::Challenge { status, realm, stale })
-            }
-        }
-    }
-
-    //= rfc3261#10.3:forbidden
-    /// Checks that a user registers and calls only as itself or as an alias of itself.
-    pub(crate) fn check_identity(
-        &mut self,
-        request: &Request<'_, '_>,
-        user: &Aor,
-        claimed: Option<&Aor>,
-    ) -> Result<(), Refusal> {
-        let directory = &request.snapshot.directory;
-        if claimed.is_some_and(|claimed| directory.resolve(claimed.as_bytes()) == user.as_bytes()) {
-            return Ok(());
-        }
-        let (claimed, reason) = match claimed {
-            Some(claimed) => (claimed.to_string(), "Not Your Identity"),
-            None => (strowger_message::lossy(request.message.from().uri), "From Names No Domain Served Here"),
-        };
-        self.report(Event::WrongIdentity { peer: request.source.peer, user: user.to_string(), claimed });
-        Err(Refusal::Status(Status::FORBIDDEN, Some(reason)))
     }
 
     //= rfc3261#16.6
@@ -536,7 +480,7 @@ impl Shard {
 
     /// Forwards without state. An unknown name is resolved in the background, and the client's retransmission finds
     /// it.
-    fn forward_stateless(
+    pub(crate) fn forward_stateless(
         &mut self,
         now: Timestamp,
         request: &Request<'_, '_>,
@@ -575,7 +519,9 @@ impl Shard {
             return;
         }
         self.record_proof(now, &request);
-        if let RouteDecision::Forward(onward) = self.route(now, &request, targets) {
+        if let RouteDecision::Forward(onward) = self.route(now, &request, targets)
+            && !(self.media.is_some() && self.hold_ack(now, &request, onward, targets))
+        {
             self.forward_stateless(now, &request, onward, targets);
         }
     }
@@ -612,6 +558,9 @@ impl Shard {
         let Some(by) = self.open(now, source, key, message, false) else { return };
         self.answer(now, by, source, message, Status::OK, None, |reply| reply);
         self.cancel_call(now, message);
+        if self.media.is_some() && self.cancel_held(now, invite) {
+            return;
+        }
         self.proxy.cancel(now, invite);
     }
 
@@ -640,24 +589,6 @@ fn is_stateless(onward: ForwardOptions, targets: &[Target], source: &Flow) -> bo
 /// Whether a next hop is reached over a stream. Its responses come once, so a transaction must repeat them over datagrams.
 fn is_by_stream(hop: &NextHop) -> bool {
     matches!(&hop.address, NextHopAddress::Flow(flow) if flow.transport.is_reliable())
-}
-
-/// Returns the address of record of a username, which is its user part or the whole address.
-fn user_aor(username: &[u8], domain: &[u8]) -> Aor {
-    let (user, domain) = match username.iter().rposition(|byte| *byte == b'@') {
-        Some(at) => (username.get(..at).unwrap_or(&[]), username.get(at.saturating_add(1)..).unwrap_or(&[])),
-        None => (username, domain),
-    };
-    Aor::from_unescaped(user, domain)
-}
-
-fn stored_ha1(snapshot: &Snapshot, aor: &Aor, algorithm: Algorithm) -> Option<Ha1> {
-    let user = snapshot.directory.user(aor.as_bytes()).filter(|user| user.enabled)?;
-    match algorithm {
-        Algorithm::Md5 => user.ha1.md5.map(Ha1::from),
-        Algorithm::Sha256 => user.ha1.sha256.map(Ha1::from),
-        Algorithm::Sha512_256 => user.ha1.sha512_256.map(Ha1::from),
-    }
 }
 
 fn max_breadth(message: &Message<'_>) -> u32 {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_auth::Network;
 use strowger_balancer::{FailoverBudget, Set};
-use strowger_foundation::{Flow, Transport};
+use strowger_foundation::{Flow, HostId, Transport};
 use strowger_locate::{Hop, LocateQuery, SplitMix64};
 use strowger_message::{SipUri, Status, Uri};
 use strowger_overload::Class;
@@ -124,7 +124,8 @@ impl RouteTarget {
     pub(crate) fn is_hop(&self, hop: &Hop) -> bool {
         match &self.address {
             TargetAddress::Literal { address, transport } => {
-                *address == hop.address && transport.is_none_or(|transport| transport == hop.transport)
+                let is_transport = transport.is_none_or(|transport| transport == hop.transport);
+                *address == hop.address && hop.host == HostId::NONE && is_transport
             }
             TargetAddress::Name(_) => false,
         }

@@ -6,10 +6,11 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_balancer::{Slot, TargetId};
-use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
 use strowger_locate::{LocateQuery as Name, NameCache, Outages};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
 use strowger_proxy::cluster_request::{BindingId, ClusterRequest, ClusterRequestKind};
+use strowger_proxy::routing::is_sips;
 use strowger_proxy::{NextHop, NextHopAddress, NextHopKind, Stateless, Target};
 use strowger_registrar::Locations;
 
@@ -18,6 +19,7 @@ use crate::gruu;
 use crate::next_hops::{NextHopResolver, RoutedRequest, WeightedChoice, is_from};
 use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
+use crate::uri_address::transport_of;
 
 /// The routing decision for a request.
 #[derive(Debug)]
@@ -137,6 +139,8 @@ pub(crate) struct Router<'a> {
     pub(crate) source: &'a Flow,
     /// The likely outgoing listener: the source's, or that of the last Route of ours.
     pub(crate) egress: ListenerId,
+    /// Set if the Request-URI is `sips`, or that of a redirection.
+    pub(crate) is_secure: bool,
     /// The address of record that a REGISTER claims, if its domain is local.
     pub(crate) claimed: Option<&'a Aor>,
     /// The request of a member of another cluster.
@@ -151,6 +155,37 @@ impl Router<'_> {
     /// Makes the decision and adds the targets of a forwarded request to `targets`; they are too large to return.
     pub(crate) fn decide(&self, targets: &mut Vec<Target>) -> RouteDecision {
         let Some(uri) = self.uri else { return RouteDecision::refuse(Status::BAD_REQUEST) };
+        let way = self.decide_by(uri, targets);
+        if self.is_secure { self.keep_secure(way, targets) } else { way }
+    }
+
+    //= rfc3261#16.6:sips
+    /// Removes the next hops that a request for a `sips` URI must not take: every hop is secure, and the scheme stays.
+    #[inline(never)]
+    fn keep_secure(&self, way: RouteDecision, targets: &mut Vec<Target>) -> RouteDecision {
+        let has_listener = || self.snapshot.listeners.iter().any(|own| own.transport.is_secure());
+        match &way {
+            RouteDecision::Forward(_) => {}
+            // Without a listener, there is no way to any `sips` address.
+            RouteDecision::Refuse { status: Status::BAD_GATEWAY, .. } if !has_listener() => return refuse_sips(),
+            _ => return way,
+        }
+        for target in targets.iter_mut() {
+            target.next_hops.retain(|place| is_sips(&place.request_uri) && make_secure(&mut place.address));
+        }
+        targets.retain(|target| !target.next_hops.is_empty());
+        if !targets.is_empty() {
+            return way;
+        }
+        //= rfc5630#4
+        match has_listener() {
+            true => RouteDecision::refuse_because(Status::TEMPORARILY_UNAVAILABLE, "No Secure Path"),
+            false => refuse_sips(),
+        }
+    }
+
+    #[inline(always)]
+    fn decide_by(&self, uri: &Uri<'_>, targets: &mut Vec<Target>) -> RouteDecision {
         let routed = self.next_hop != self.request_uri;
         if let Some(flow) = self.token_flow.filter(|flow| !routed && !is_from(self.source, flow)) {
             //= rfc5626#5.3.1:dead-flow
@@ -206,7 +241,12 @@ impl Router<'_> {
             _ => return,
         };
         if !matches!(way, RouteDecision::Forward(_)) {
-            targets.truncate(before);
+            return targets.truncate(before);
+        }
+        if self.is_secure {
+            let mut found = targets.split_off(before);
+            let _ = self.keep_secure(way, &mut found);
+            targets.append(&mut found);
         }
     }
 
@@ -480,6 +520,9 @@ impl Router<'_> {
             return RouteDecision::refuse_because(status, "Next Hop Not Reachable");
         }
         if target.next_hops.is_empty() {
+            if transport_of(hop).flatten().is_some_and(Transport::is_web_socket) {
+                return RouteDecision::refuse_because(Status::TEMPORARILY_UNAVAILABLE, "Next Hop Not Reachable");
+            }
             return RouteDecision::refuse(Status::BAD_GATEWAY);
         }
         if self.message.to().tag().is_some()
@@ -497,7 +540,7 @@ impl Router<'_> {
     }
 
     pub(crate) fn route_to_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> RouteDecision {
-        if self.snapshot.listeners.get(flow.listener).is_none_or(|own| own.transport != flow.transport) {
+        if self.snapshot.listeners.get(flow.listener).is_none_or(|own| !own.carries(&flow)) {
             return RouteDecision::refuse(lost);
         }
         let request_uri = SmallVec::from_slice(self.request_uri);
@@ -509,8 +552,24 @@ impl Router<'_> {
     }
 
     fn hop_resolver(&self) -> NextHopResolver<'_> {
-        let Self { now, snapshot, names, outages, ring, choice, refresh, .. } = *self;
-        NextHopResolver { now, snapshot, names, outages, ring, egress: self.egress, choice, refresh }
+        let Self { now, snapshot, names, outages, ring, egress, is_secure, choice, refresh, .. } = *self;
+        NextHopResolver { now, snapshot, names, outages, ring, egress, is_secure, choice, refresh }
+    }
+}
+
+/// Refuses a `sips` URI because the server has no secure listener.
+fn refuse_sips() -> RouteDecision {
+    RouteDecision::refuse_because(Status::UNSUPPORTED_URI_SCHEME, "SIPS Not Supported")
+}
+
+/// Makes a name be located with secure transports only; returns whether an address is, or can be, secure.
+fn make_secure(address: &mut NextHopAddress) -> bool {
+    match address {
+        NextHopAddress::Flow(flow) => flow.transport.is_secure(),
+        NextHopAddress::Name { question, .. } => {
+            question.is_secure = true;
+            question.transport != Some(Transport::Udp)
+        }
     }
 }
 

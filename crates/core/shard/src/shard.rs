@@ -1,34 +1,40 @@
 //! The interface of a shard: four functions over everything that it owns.
 
 use core::cell::Cell;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use strowger_auth::{Authenticator, NonceWindows};
-use strowger_calls::{CallView, Calls, Limits};
+use strowger_calls::{CallView, Calls, Limits, SetupTimes};
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
-use strowger_locate::{Hop, LocateQuery, LocateResult, NameCache, Outages, QueryId};
+use strowger_locate::{LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, ResponseBuilder, Status};
 use strowger_overload::{Admission, Load, Neighbours, ProvenSources, Shedding, Verdict};
-use strowger_proxy::branch::{ANY_SHARD, BranchId};
-use strowger_proxy::{NextHopEvent, OverloadControl, Proxy, ProxyConfig, ResponseOutcome, Target, local};
+use strowger_proxy::branch::{ANY_SHARD, BranchId, BranchOwner};
+use strowger_proxy::{CallDestination, OverloadControl, Proxy, ProxyConfig, ResponseOutcome, Target, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, MAX_CLIENT, MAX_SERVER, ServerId, ServerKey, Transactions};
 
-use crate::boundary::{Counters, Event, Input, Output};
+use crate::boundary::{Counters, Event, Input, Inquiry, Output};
 use crate::callbacks::{CACHE_ONLY_QUERY, ShardCallbacks};
 use crate::class::begins_work;
-use crate::hop_names::{NextHopName, NextHopOwner};
+use crate::ending::{BYE_USERS, Byes};
+use crate::media::MediaHook;
 use crate::next_hops::{NextHopResolver, WeightedChoice};
 use crate::pending_registers::PendingRegisters;
 use crate::probes::{PROBE_USERS, Probes};
 use crate::responder::answer_limit;
+use crate::setup_times::DestinationTimes;
 use crate::snapshot::Snapshot;
 use crate::steering::{SteeringResult, match_key, server_key};
 use crate::trunk_registrations::TrunkRegistrations;
 
 /// Maximum number of events that wait for the shell; more are counted and dropped.
 pub const MAX_EVENTS: usize = 256;
+
+/// Interval at which memory that is not needed any more is freed: half of the buffers that were not used since.
+pub const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum number of bindings that expire in one step, so that no step takes long.
 const EXPIRE_BATCH: usize = 64;
@@ -79,6 +85,9 @@ pub struct Shard {
     pub(crate) counters: Counters,
     /// The tracked calls, if calls are tracked.
     pub(crate) calls: Option<Calls>,
+    /// The media hook, if calls go through engines.
+    pub(crate) media: Option<Box<MediaHook>>,
+    pub(crate) seed: u64,
     /// The registrations of trunks, if this shard holds them.
     pub(crate) trunk_registrations: TrunkRegistrations,
     /// DNS queries of the shard itself.
@@ -89,9 +98,20 @@ pub struct Shard {
     pub(crate) probes: Probes,
     /// REGISTERs that wait for the store.
     pub(crate) pending_registers: PendingRegisters,
+    /// Times of call setup by trunk and target.
+    pub(crate) setup_times: DestinationTimes,
+    /// BYEs of calls that the operator ends.
+    pub(crate) byes: Byes,
     pub(crate) ring: KeyRing,
     pub(crate) match_key: TagKey,
-    events: VecDeque<Event>,
+    /// Outputs that most inputs do not have: events and commands to media engines.
+    pub(crate) rare: VecDeque<Output>,
+    /// Number of events among these.
+    events: usize,
+    /// When probes, the media hook or the trim have something to do.
+    pub(crate) next_duty: Option<Timestamp>,
+    /// When buffers are trimmed next; [`Timestamp::MAX`] if none are idle.
+    pub(crate) next_trim: Timestamp,
     refusals: u64,
     /// The target set of the request being served; empty between requests.
     pub(crate) targets: Vec<Target>,
@@ -117,33 +137,45 @@ impl Shard {
         let mut probes = Probes::default();
         let given_up = probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot).count();
         debug_assert_eq!(given_up, 0, "who has just begun has asked nobody");
-        Self {
+        let mut shard = Self {
             id,
             proxy: Proxy::new(proxy, &ring, transactions),
             names,
             outages,
             proven,
             calls,
+            media: None,
+            seed,
             trunk_registrations: TrunkRegistrations::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
             has_sets,
             probes,
             pending_registers: PendingRegisters::new(seed),
+            setup_times: DestinationTimes::new(seed),
+            byes: Byes::default(),
             authenticator: Authenticator::new(&ring, nonces),
             locations,
             snapshot,
             counters: Counters::default(),
             match_key: match_key(&ring),
             ring,
-            events: VecDeque::new(),
+            rare: VecDeque::new(),
+            events: 0,
+            next_duty: None,
+            next_trim: Timestamp::MAX,
             refusals: 0,
             targets: Vec::new(),
-        }
+        };
+        let snapshot = Arc::clone(&shard.snapshot);
+        let held = shard.configure_media(Timestamp::ZERO, &snapshot);
+        debug_assert!(held.is_empty(), "there was no hook");
+        shard.settle_duties();
+        shard
     }
 
     /// Handles one input. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
     pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
-        debug_assert!(self.events.is_empty(), "the outputs of the input before were not drained");
+        debug_assert!(self.rare.is_empty(), "the outputs of the input before were not drained");
         match input {
             Input::Message { flow, peek, steering: steered, verdict, .. } => match peek.kind {
                 Kind::Request(method) => self.handle_request(now, flow, (peek, steered), method, verdict),
@@ -155,8 +187,12 @@ impl Shard {
             Input::ConnectFailed { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
             Input::Stored { ticket, record, is_durable: kept } => self.handle_stored(now, ticket, record, kept),
+            Input::Media { engine, message } => {
+                self.handle_media(now, engine, message);
+            }
             Input::BarUser { aor } => self.bar_user(now, aor),
             Input::Unregister { aor, contact } => self.unregister(now, aor, contact),
+            Input::EndCall { call_id } => self.end_calls(now, call_id),
             Input::Config(snapshot) => {
                 self.handle_config(now, snapshot);
             }
@@ -172,17 +208,26 @@ impl Shard {
             self.trunk_registrations.handle_config(now, &snapshot.trunks);
         }
         self.proxy.set_overload_control(snapshot.proxy.overload_control);
+        self.proxy.set_listeners(snapshot.listeners.clone());
         self.has_sets = snapshot.sets().next().is_some();
         for client in self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot) {
             self.proxy.transactions().stop_retransmitting(client);
         }
         match (snapshot.track_calls, &mut self.calls) {
             (true, None) => self.calls = Some(new_calls(&self.ring, &snapshot)),
-            (true, Some(calls)) => calls.set_recording(snapshot.record_calls),
-            (false, Some(_)) => self.calls = None,
+            (true, Some(calls)) => calls.set_recording(needs_records(&snapshot)),
+            (false, Some(calls)) => {
+                add_calls(calls, &mut self.counters);
+                // Its calls in progress are no longer known.
+                self.counters.calls_ended = self.counters.calls;
+                self.calls = None;
+            }
             _ => {}
         }
+        let held = self.configure_media(now, &snapshot);
+        self.settle_duties();
         self.snapshot = snapshot;
+        self.release_all(now, held);
     }
 
     /// Drops everything bound to a closed connection.
@@ -196,11 +241,13 @@ impl Shard {
 
     /// Handles the answer to a DNS query.
     fn handle_resolved(&mut self, now: Timestamp, query: QueryId, answer: &LocateResult) {
-        if query == CACHE_ONLY_QUERY || self.resolve_registrar(now, query, answer) {
+        if query == CACHE_ONLY_QUERY || self.resolve_registrar(now, query, answer) || self.resolve_bye(now, query) {
             return;
         }
-        // If nothing waits for it any longer, this only removes the query from the list.
-        let (choice, exit) = self.proxy.query_origin(query).unwrap_or_default();
+        let Some((choice, exit, question)) = self.proxy.query_origin(query) else {
+            // Nothing waits for it any longer: this only removes the query from the list.
+            return self.proxy.handle_resolved(now, query, Err(Status::BAD_GATEWAY));
+        };
         let refresh = Cell::new(None);
         let places = NextHopResolver {
             now,
@@ -209,16 +256,17 @@ impl Shard {
             outages: &self.outages,
             ring: self.proxy.ring(),
             egress: exit,
+            is_secure: false,
             choice: WeightedChoice::Fixed(choice),
             refresh: &refresh,
         };
-        let flows = places.flows_of(answer);
+        let flows = places.flows_of(&question, answer);
         self.proxy.handle_resolved(now, query, flows);
     }
 
     /// Handles the pending results of the components: call progress, failed requests of our own, trunk registrations.
-    /// `response` is the response just received, if any. Returns whether it answered a tracked call.
-    fn drain_components(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
+    /// `response` is the response just received, if any, and its flow. Returns whether it answered a tracked call.
+    fn drain_components(&mut self, now: Timestamp, response: Option<(&Message<'_>, &Flow)>) -> bool {
         let has_answered = !self.proxy.is_drained() && self.drain_proxy(now, response);
         if !self.trunk_registrations.is_settled() {
             self.drive_trunk_registrations(now);
@@ -229,14 +277,22 @@ impl Shard {
         }
         if self.calls.as_ref().is_some_and(Calls::has_records) {
             while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
-                self.report(Event::Call(Box::new(record)));
+                if let Some(hook) = &mut self.media {
+                    hook.end_call(now, record.key);
+                }
+                if self.snapshot.record_calls {
+                    self.report(Event::Call(Box::new(record)));
+                }
+            }
+            if self.media.is_some() {
+                self.settle_media();
             }
         }
         has_answered
     }
 
     /// Handles the pending results of the proxy, like [`drain_components`](Self::drain_components).
-    fn drain_proxy(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
+    fn drain_proxy(&mut self, now: Timestamp, response: Option<(&Message<'_>, &Flow)>) -> bool {
         let mut has_answered = false;
         while let Some(progress) = self.proxy.poll_progress() {
             has_answered |= self.track_call(now, progress, response);
@@ -247,6 +303,8 @@ impl Shard {
         while let Some(user) = self.proxy.poll_failed() {
             if user >= PROBE_USERS {
                 self.handle_probe_failure(now, user);
+            } else if user >= BYE_USERS {
+                self.handle_bye_failure(now, user);
             } else {
                 self.trunk_registrations.handle_failure(now, user);
             }
@@ -270,7 +328,25 @@ impl Shard {
         self.trunk_registrations.handle_timeout(now);
         self.drive_probes(now);
         self.expire_pending_registers(now);
+        if self.media.is_some() {
+            self.handle_media_timeout(now);
+            self.drive_media(now);
+        }
+        if now >= self.next_trim || self.next_trim == Timestamp::MAX {
+            self.trim(now);
+        }
         self.drain_components(now, None);
+    }
+
+    /// Frees memory that a peak has left, and schedules the next time.
+    #[cold]
+    fn trim(&mut self, now: Timestamp) {
+        let has_more = match self.next_trim {
+            Timestamp::MAX => self.proxy.transactions().pool().idle() > 0,
+            _ => self.proxy.trim(),
+        };
+        self.next_trim = if has_more { now + TRIM_INTERVAL } else { Timestamp::MAX };
+        self.settle_duties();
     }
 
     /// Returns the next output. A message is swapped into `out`: the shard takes over the buffer passed in. Other
@@ -284,22 +360,27 @@ impl Shard {
             return Some(Output::Send { flow });
         }
         if let Some((query, question)) = self.proxy.poll_question().or_else(|| self.questions.pop_front()) {
-            return Some(Output::Resolve { query, question });
+            return Some(Output::Ask(Inquiry::Dns { query, question }));
         }
-        self.events.pop_front().map(Output::Event)
+        if self.rare.is_empty() { None } else { self.poll_rare() }
+    }
+
+    #[cold]
+    fn poll_rare(&mut self) -> Option<Output> {
+        self.rare.pop_front()
     }
 
     /// Returns the earliest time at which [`handle_timeout`](Self::handle_timeout) has work, and the reason. Never
     /// scans.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
+        let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup::at(at, "binding"));
         let calls = self.calls.as_ref().and_then(Calls::poll_timeout);
-        let accounts =
-            self.trunk_registrations.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
-        let probes = self.probes.poll_timeout().map(|at| Wakeup { at, reason: "probe of a target" });
-        let next = sooner(sooner(self.proxy.poll_timeout(), bindings), probes);
-        sooner(sooner(next, calls), sooner(accounts, self.pending_registers.poll_timeout()))
+        let accounts = self.trunk_registrations.poll_timeout().map(|at| Wakeup::at(at, "registration of a trunk"));
+        let duty = self.next_duty.map(|at| Wakeup::at(at, "probe of a target, media engine, or trim"));
+        let next = Wakeup::sooner(Wakeup::sooner(self.proxy.poll_timeout(), bindings), duty);
+        let others = Wakeup::sooner(accounts, self.pending_registers.poll_timeout());
+        Wakeup::sooner(Wakeup::sooner(next, calls), others)
     }
 
     /// Visits the tracked calls.
@@ -307,6 +388,11 @@ impl Shard {
         if let Some(calls) = &self.calls {
             calls.for_each(visit);
         }
+    }
+
+    /// Visits the times of call setup by trunk and balanced target.
+    pub fn for_each_setup(&self, visit: impl FnMut(CallDestination, &SetupTimes)) {
+        self.setup_times.for_each(visit);
     }
 
     /// Visits each trunk that this shard registers with, and the registration's status.
@@ -332,6 +418,8 @@ impl Shard {
         counters.redirections_followed = proxy.redirections;
         counters.challenges_answered = proxy.challenges_answered;
         counters.table_full = counters.table_full.wrapping_add(proxy.table_full);
+        self.calls.iter().for_each(|calls| add_calls(calls, &mut counters));
+        self.media.iter().for_each(|hook| hook.add_counters(&mut counters));
         counters
     }
 
@@ -342,11 +430,13 @@ impl Shard {
         transactions.servers().saturating_add(transactions.clients())
     }
 
-    /// Returns the number of requests without a final response: forwarded ones, and REGISTERs that wait for the
-    /// store. All other transactions only absorb retransmissions, so a stopping server need not wait for them.
+    /// Returns the number of requests without a final response: forwarded ones, REGISTERs that wait for the store, and
+    /// our own BYEs. All other transactions only absorb retransmissions, so a stopping server need not wait for them.
     #[must_use]
     pub fn unanswered(&self) -> usize {
-        self.proxy.unanswered().saturating_add(self.pending_registers.unanswered())
+        let held = self.media.as_ref().map_or(0, |hook| hook.held_requests());
+        let waiting = self.pending_registers.unanswered().saturating_add(self.byes.len());
+        self.proxy.unanswered().saturating_add(waiting).saturating_add(held)
     }
 
     /// Returns the number of response contexts, including those kept for retransmissions and late responses.
@@ -358,7 +448,7 @@ impl Shard {
     /// Checks the invariants between two inputs; for tests and the simulator.
     pub fn check_invariants(&self) {
         self.proxy.check_invariants();
-        assert!(self.events.len() <= MAX_EVENTS, "events are bounded");
+        assert!(self.events <= MAX_EVENTS, "events are bounded");
     }
 
     /// Prefetches the memory for a coming input: where its transaction is looked up and where its response will be
@@ -544,6 +634,16 @@ impl Shard {
                 return;
             }
         };
+        if self.media.is_some() && self.hold_response(now, source, branch.owner, message) {
+            return;
+        }
+        self.pass_response(now, source, branch.owner, message);
+    }
+
+    /// Gives a response to the transaction layer.
+    // Inlined because every response passes here.
+    #[inline(always)]
+    pub(crate) fn pass_response(&mut self, now: Timestamp, source: Flow, owner: BranchOwner, message: &Message<'_>) {
         let mut guide = ShardCallbacks {
             snapshot: &self.snapshot,
             locations: &self.locations,
@@ -554,13 +654,14 @@ impl Shard {
             source,
             questions: &mut self.questions,
         };
-        if let ResponseOutcome::OwnRequest(user) = self.proxy.handle_response(now, branch.owner, message, &mut guide) {
+        if let ResponseOutcome::OwnRequest(user) = self.proxy.handle_response(now, owner, message, &mut guide) {
             match message.status() {
                 Some(status) if user >= PROBE_USERS => self.handle_probe_response(now, user, status),
+                Some(status) if user >= BYE_USERS => self.handle_bye_response(now, user, message, status),
                 _ => self.trunk_registrations.handle_response(now, user, message),
             }
         }
-        let has_answered = self.drain_components(now, Some((message, source.peer)));
+        let has_answered = self.drain_components(now, Some((message, &source)));
         // A source that answers a BYE is already proven by its answer to the INVITE.
         if message.status().is_some_and(Status::is_success) && message.cseq().method != Method::Bye {
             self.proven.insert(now, source.peer.ip());
@@ -571,61 +672,18 @@ impl Shard {
         }
     }
 
-    #[cold]
-    fn report_hop_event(&mut self, now: Timestamp, news: NextHopEvent) {
-        let names_of = |hop| self.snapshot.names_of(now, &self.names, &hop);
-        match news {
-            NextHopEvent::Outage { hop, cause, avoided_for } => {
-                let names = names_of(hop);
-                let dead = self.newly_dead(now, &names);
-                self.report(Event::Outage { hop, names, cause, avoided_for });
-                dead.into_iter().for_each(|of| self.report(Event::AllTargetsOut { owner: of }));
-            }
-            NextHopEvent::Dead { hop } => {
-                let dead = self.newly_dead(now, &names_of(hop));
-                dead.into_iter().for_each(|of| self.report(Event::AllTargetsOut { owner: of }));
-            }
-            NextHopEvent::Recovery { hop, after, was_unreachable: was_gone } => {
-                if was_gone {
-                    self.begin_slow_start(now, &hop);
-                }
-                let names = names_of(hop);
-                self.report(Event::Recovery { hop, names, after });
-            }
-        }
-    }
-
-    /// Starts the slow start of the balanced targets at `hop`, which answers again.
-    fn begin_slow_start(&self, now: Timestamp, hop: &Hop) {
-        for (set, targets) in self.snapshot.sets() {
-            let members = set.members().iter().zip(targets);
-            members.filter(|(_, target)| target.is_hop(hop)).for_each(|(member, _)| member.target.handle_recovery(now));
-        }
-    }
-
-    /// Returns the owners all of whose next hops are dead, if not reported yet.
-    fn newly_dead(&self, now: Timestamp, names: &[NextHopName]) -> Vec<NextHopOwner> {
-        let is_new = |owner: &NextHopOwner| {
-            let newest = Cell::new(Timestamp::ZERO);
-            let is_dead = |hop: &Hop| {
-                let since = self.outages.dead_since(now, hop);
-                newest.set(newest.get().max(since.unwrap_or(Timestamp::ZERO)));
-                since.is_some()
-            };
-            self.snapshot.are_all_out(now, &self.names, owner, is_dead)
-                && self.outages.should_report(owner, newest.get())
-        };
-        names.iter().map(|name| &name.owner).filter(|owner| is_new(owner)).cloned().collect()
-    }
-
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {
         self.counters.malformed += 1;
-        self.report(Event::Malformed { peer: source.peer, fault });
+        self.report(Event::Malformed { peer: source.peer, transport: source.transport, fault });
     }
 
     pub(crate) fn report(&mut self, event: Event) {
-        if self.events.len() < MAX_EVENTS {
-            self.events.push_back(event);
+        if self.rare.is_empty() {
+            self.events = 0;
+        }
+        if self.events < MAX_EVENTS {
+            self.events = self.events.saturating_add(1);
+            self.rare.push_back(Output::Event(event));
         } else {
             self.counters.events_lost += 1;
         }
@@ -634,15 +692,22 @@ impl Shard {
 
 fn new_calls(ring: &KeyRing, snapshot: &Snapshot) -> Calls {
     let mut calls = Calls::new(ring.current(), Limits::default());
-    calls.set_recording(snapshot.record_calls);
+    calls.set_recording(needs_records(snapshot));
     calls
 }
 
-fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {
-    match (one, other) {
-        (Some(one), Some(other)) if other.at < one.at => Some(other),
-        (one, other) => one.or(other),
-    }
+/// Adds what has been counted of calls.
+fn add_calls(calls: &Calls, to: &mut Counters) {
+    to.setup.add(calls.setup_times());
+    let calls = calls.counters();
+    to.calls = to.calls.wrapping_add(calls.begun);
+    to.calls_answered = to.calls_answered.wrapping_add(calls.answered);
+    to.calls_ended = to.calls_ended.wrapping_add(calls.ended);
+}
+
+/// Whether ended calls are recorded: for the operator, or to end them at media engines too.
+fn needs_records(snapshot: &Snapshot) -> bool {
+    snapshot.record_calls || snapshot.media.is_some()
 }
 
 /// The relation of a request to the transaction that it matches.

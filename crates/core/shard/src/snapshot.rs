@@ -8,7 +8,8 @@ use strowger_balancer::{Set, TargetId};
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{Aor, Host, SipUri, Status};
-use strowger_proxy::{Listener, Listeners};
+use strowger_proxy::{Listener, ListenerState, Listeners};
+use strowger_registrar::LocalContacts;
 use strowger_trunk::Trunk;
 
 use crate::cluster_routes::Clusters;
@@ -17,7 +18,7 @@ use crate::route::{Action, Route, RouteTarget};
 /// A shard's configuration and directory.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The listeners; a [`ListenerId`] is an index into them. Fixed for the lifetime of the process.
+    /// The listeners; a [`ListenerId`] is an index into them, and stays that of its address.
     pub listeners: Listeners,
     /// The local domains, in lower case.
     pub domains: Vec<Box<[u8]>>,
@@ -46,10 +47,14 @@ pub struct Snapshot {
     pub track_calls: bool,
     /// Whether each tracked call that ends produces a record: [`Event::Call`](crate::Event::Call).
     pub record_calls: bool,
+    /// The media engines and which calls go through them, if any do. Needs [`track_calls`](Self::track_calls).
+    pub media: Option<Arc<strowger_media::MediaPolicy>>,
     /// Users and aliases.
     pub directory: Directory,
     /// The limits of each shard.
     pub limits: strowger_overload::Limits,
+    /// Beginnings of the User-Agent of programs that search for servers or passwords, in any case.
+    pub scanners: Vec<Box<[u8]>>,
     /// Set while the server is stopping.
     pub is_draining: bool,
     /// Whether other members share the keys and may receive later requests of a call.
@@ -85,8 +90,10 @@ impl Snapshot {
             unrouted_status: Status::NOT_FOUND,
             track_calls: false,
             record_calls: true,
+            media: None,
             directory,
             limits: strowger_overload::Limits::MAX,
+            scanners: Vec::new(),
             is_draining: false,
             has_shared_keys: false,
         }
@@ -200,6 +207,30 @@ impl Snapshot {
         })
     }
 
+    /// Returns whether requests to a URI stay on this machine: at one of the listeners or at a loopback address.
+    #[must_use]
+    pub fn leads_here(&self, uri: &SipUri<'_>) -> bool {
+        let maddr = uri.params.value("maddr").and_then(Host::parse);
+        match maddr.unwrap_or_else(|| uri.host()) {
+            Host::Name(name) => {
+                let last = name.strip_suffix(b".").unwrap_or(name).rsplit(|byte| *byte == b'.').next();
+                last.is_some_and(|label| label.eq_ignore_ascii_case(b"localhost"))
+            }
+            host @ Host::Ip(ip) => ip.to_canonical().is_loopback() || self.is_listener(&host, uri.port()),
+        }
+    }
+
+    /// Returns whether a peer at `ip` is on this machine.
+    #[must_use]
+    pub fn is_here(&self, ip: IpAddr) -> bool {
+        ip.to_canonical().is_loopback() || self.is_local(ip)
+    }
+
+    /// Returns whether what a peer at `ip` names as its address must not lead to this machine.
+    pub(crate) fn guards_itself_from(&self, ip: IpAddr) -> bool {
+        self.registrar.local_contacts == LocalContacts::Refuse && !self.is_here(ip)
+    }
+
     /// Returns whether a Route's URI names this server: a listener's address and port, or a local domain without a
     /// user.
     #[must_use]
@@ -221,13 +252,14 @@ impl Snapshot {
     pub fn listener_of(&self, uri: &SipUri<'_>) -> Option<ListenerId> {
         let ip = uri.host().ip()?;
         let transport = crate::uri_address::transport_of(uri)?.unwrap_or_default();
+        // A URI names both kinds of WebSocket the same; addresses and ports tell our listeners apart.
+        let is_named = |own: Transport| own == transport || (own.is_web_socket() && transport.is_web_socket());
         let fits = |own: &Listener| {
             own.address.ip() == ip
-                && own.transport == transport
+                && is_named(own.transport)
                 && own.address.port() == uri.port().unwrap_or(transport.default_port())
         };
-        let index = self.listeners.iter().position(fits)?;
-        u16::try_from(index).ok().map(ListenerId)
+        self.listeners.find(|own| fits(own) && own.state() != ListenerState::Closed)
     }
 
     /// Returns whether this server passes requests to clusters and belongs to none.

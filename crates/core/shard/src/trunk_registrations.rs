@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use slab::Slab;
 use strowger_foundation::{ShardId, Timestamp};
-use strowger_message::Message;
+use strowger_locate::LocateQuery;
+use strowger_message::{Message, Status as MessageStatus};
 use strowger_proxy::OWN_USERS;
-use strowger_trunk::{Registration, State, Status, Trunk};
+use strowger_trunk::{NextHop, Registration, State, Status, Trunk};
 
 /// The first query ID of a registration's DNS queries.
 const QUESTIONS: u64 = 1 << 63;
@@ -137,10 +138,16 @@ impl TrunkRegistrations {
 
     /// Handles the response to a request of `user`.
     pub(crate) fn handle_response(&mut self, now: Timestamp, user: u32, message: &Message<'_>) {
-        if let Some(account) = self.of_user(user) {
-            account.failed = 0;
-            account.registration.handle_response(now, message);
+        let Some(account) = self.of_user(user) else { return };
+        //= rfc3263#4.3
+        if message.status() == Some(MessageStatus::SERVICE_UNAVAILABLE)
+            && account.has_untried_address()
+            && account.registration.is_answered_by(message)
+        {
+            return account.fail(now);
         }
+        account.failed = 0;
+        account.registration.handle_response(now, message);
     }
 
     /// Handles a request of `user` that got no response.
@@ -182,17 +189,31 @@ fn is_same_contact(before: &Trunk, after: &Trunk) -> bool {
 }
 
 impl TrunkRegistration {
+    /// Returns the question for the DNS if the registrar is a name.
+    fn question(&self) -> Option<&LocateQuery> {
+        match self.registration.trunk().account.as_ref().map(|account| &account.next_hop) {
+            Some(NextHop::Name(question)) => Some(question),
+            Some(NextHop::Address(_)) | None => None,
+        }
+    }
+
     /// Returns whether it has a request to send and no DNS query is pending.
     fn is_ready(&self) -> bool {
         self.registration.wants_request() && !self.is_resolving
     }
 
+    /// Returns whether the current attempt has not yet tried every address.
+    const fn has_untried_address(&self) -> bool {
+        self.failed.saturating_add(1) < self.places
+    }
+
     //= rfc3261#8.1.2:tries-each-address
     /// Gives up the current address: tries the next one, or all again later.
     fn fail(&mut self, now: Timestamp) {
+        let has_more = self.has_untried_address();
         self.failed = self.failed.saturating_add(1);
         self.attempt = self.attempt.saturating_add(1) % self.places.max(1);
-        if self.failed < self.places {
+        if has_more {
             self.registration.retry_at_next_hop();
         } else {
             self.failed = 0;

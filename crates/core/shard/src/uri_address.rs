@@ -18,7 +18,8 @@ pub(crate) fn host_or<'a>(uri: &SipUri<'a>, maddr: Option<&'a [u8]>) -> Option<H
     }
 }
 
-/// Returns the transport that a URI names: inner `None` if it names none, outer `None` if it names an unknown one.
+/// Returns the transport that a URI names: inner `None` if it names none, outer `None` if it names an unknown one, or
+/// one that a `sips` URI cannot have.
 pub(crate) fn transport_of(uri: &SipUri<'_>) -> Option<Option<Transport>> {
     transport_named(uri, uri.params.value("transport"))
 }
@@ -28,6 +29,9 @@ pub(crate) fn transport_named(uri: &SipUri<'_>, named: Option<&[u8]>) -> Option<
         (None, false) => Some(None),
         (None, true) => Some(Some(Transport::Tls)),
         (Some(token), secure) => match (Transport::from_token(token)?, secure) {
+            //= rfc3261#26.2.2
+            // A datagram cannot be secure.
+            (Transport::Udp, true) => None,
             (Transport::Tcp, true) => Some(Some(Transport::Tls)),
             (Transport::Ws, true) => Some(Some(Transport::Wss)),
             (transport, _) => Some(Some(transport)),

@@ -232,12 +232,13 @@ fn a_call_through_a_first_stage_allocates_nothing() {
     assert_eq!(counted.world.shard.transactions(), 0, "it keeps no state");
 }
 
-/// One: caller and callee together with the Call-ID, for the operator's list of calls.
+/// Two: caller and callee together with the Call-ID, for the operator's list of calls; and when it is answered, the same
+/// with its dialog, so that the operator can end it.
 #[test]
-fn a_tracked_call_to_a_registered_user_allocates_once() {
+fn a_tracked_call_to_a_registered_user_allocates_twice() {
     let mut counted = CountedShard::new(|_| ());
     let each = counted.count(|counted, number| counted.call(number, "sip:bob@example.com"));
-    assert_settled(&each, 1, SELDOM);
+    assert_settled(&each, 2, SELDOM);
 }
 
 #[test]

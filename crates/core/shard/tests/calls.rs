@@ -260,7 +260,10 @@ fn a_late_response_to_a_non_invite_is_dropped() {
 //= rfc5393#4.2.2:482
 #[test]
 fn a_contact_that_points_back_at_the_server_loops_once() {
-    let mut world = World::new(|s| s.registrar.nat = strowger_registrar::Nat::Never);
+    let mut world = World::new(|s| {
+        s.registrar.nat = strowger_registrar::Nat::Never;
+        s.registrar.local_contacts = strowger_registrar::LocalContacts::Accept;
+    });
     world.register("bob", BOB, &format!("<sip:bob@{SERVER}>"));
     let mut sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
     for _ in 0..4 {

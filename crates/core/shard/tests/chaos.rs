@@ -52,8 +52,13 @@ fn configure(snapshot: &mut Snapshot) {
         weight: 1,
     };
     let trunk = Credentials { username: (*b"a").into(), password: Secret::new(&b"p"[..]), realm: None };
-    snapshot.trunks =
-        vec![Arc::new(Trunk { name: "t".into(), credentials: Some(trunk), sources: Vec::new(), account: None })];
+    snapshot.trunks = vec![Arc::new(Trunk {
+        name: "t".into(),
+        credentials: Some(trunk),
+        sources: Vec::new(),
+        domains: Vec::new(),
+        account: None,
+    })];
     let stateless = Stateless::Never;
     let numbers = Action::Proxy {
         targets: vec![at("203.0.113.1:5060", 1), named(2)],
@@ -257,7 +262,7 @@ impl Chaos {
         if self.world.questions.is_empty() {
             return Vec::new();
         }
-        let hop = |address: &str, transport| Hop { transport, address: address.parse().expect("an address") };
+        let hop = |address: &str, transport| Hop::new(transport, address.parse().expect("an address"));
         let hops = [hop("203.0.113.7:5060", Transport::Udp), hop("203.0.113.8:5061", Transport::Tcp)];
         let both = Candidate { rank: 1, priority: 1, weight: 1, hops: hops.into_iter().collect() };
         let nowhere = hop("203.0.113.8:5061", Transport::Tls);

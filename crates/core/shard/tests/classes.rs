@@ -56,6 +56,7 @@ impl Fixture {
                     name: "carrier".into(),
                     credentials: None,
                     sources: vec![network("203.0.113.0", 28)],
+                    domains: Vec::new(),
                     account: None,
                 }
                 .into(),
@@ -410,4 +411,19 @@ fn a_source_unproven_for_long_is_a_stranger_again() {
         Classification { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
     assert_eq!(found, expected);
     assert_eq!(context.class(STRANGER, "INVITE", SOMEBODY), Class::Call);
+}
+
+//= rfc5922#7.4
+#[test]
+fn a_trunk_that_is_known_by_its_certificate_has_the_priority_of_one() {
+    let fixture = Fixture::new(|_| {});
+    let World { steering, snapshot, locations, now, names, .. } = &fixture.world;
+    let text = request("INVITE", SOMEBODY, "1", "");
+    let peek = Peek::read(text.as_bytes()).expect("has a head");
+    let (_, steered) = steering.steer(&peek, snapshot).expect("has an owner");
+    let classifier = Classifier { snapshot, locations, proven: &fixture.proven };
+    let host = names.hosts().number(b"carrier.example").expect("room");
+    let found = classifier.classify(*now, &peek, &steered, &Flow { host, ..flow(STRANGER) });
+    let (class, kind) = (Class::TrunkCall, FilteredKind::TrunkCall);
+    assert_eq!(found, Classification { class, kind, is_unlimited: true, is_proven: true });
 }

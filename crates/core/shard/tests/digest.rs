@@ -247,8 +247,23 @@ fn a_wrong_password_is_challenged_again_and_reported() {
     assert_eq!(again.status(), 401);
     assert!(!again.header("WWW-Authenticate").expect("a challenge").contains("stale=true"));
     let peer = BOB.parse().expect("an address");
-    assert_eq!(world.events, [Event::WrongCredentials { peer, identity: "sip:bob@example.com".to_owned() }]);
-    assert_eq!(world.shard.counters().wrong_credentials, 1);
+    let failure = |is_proven| Event::WrongCredentials {
+        peer,
+        transport: Transport::Udp,
+        identity: "sip:bob@example.com".to_owned(),
+        user: Some("bob@example.com".to_owned()),
+        is_known_user: true,
+        is_proven,
+    };
+    assert_eq!(world.events, [failure(true)]);
+    // Whoever sends the same from another address has not received the challenge there.
+    let forged = Flow::new(ListenerId(0), Transport::Udp, "203.0.113.9:5060".parse().expect("an address"));
+    world.events.clear();
+    world.input_by(forged, &wrong.answer(&refusal, &text).replace("branch=z9hG4bK", "branch=z9hG4bKother"));
+    let Some(Event::WrongCredentials { is_proven: false, is_known_user: true, .. }) = world.events.first() else {
+        panic!("{:?}", world.events)
+    };
+    assert_eq!(world.shard.counters().wrong_credentials, 2);
     assert_eq!(world.locations.len(), 0);
 }
 

@@ -321,7 +321,7 @@ fn outage_and_recovery_are_each_reported_once() {
         call(&mut world, number);
         world.wait(Duration::from_secs(60));
     }
-    let hop = |address: &str| Hop { transport: Transport::Udp, address: address.parse().expect("an address") };
+    let hop = |address: &str| Hop::new(Transport::Udp, address.parse().expect("an address"));
     let out = |address: &str, owner: NextHopOwner| Event::Outage {
         hop: hop(address),
         names: vec![NextHopName { uri: format!("sip:{address}"), owner }],

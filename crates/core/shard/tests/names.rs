@@ -33,7 +33,7 @@ fn world() -> World {
 }
 
 fn hop(address: &str, transport: Transport) -> Hop {
-    Hop { transport, address: address.parse().expect("an address") }
+    Hop::new(transport, address.parse().expect("an address"))
 }
 
 /// An answer with servers that are tried in this order.
@@ -219,7 +219,7 @@ fn queries_are_bounded() {
         let (mut asked, mut answered, mut buffer) = (0, 0, Vec::new());
         while let Some(output) = world.shard.poll_output(&mut buffer) {
             match output {
-                strowger_shard::Output::Resolve { query, question } => {
+                strowger_shard::Output::Ask(strowger_shard::Inquiry::Dns { query, question }) => {
                     asked += 1;
                     world.questions.push((query, question));
                 }
@@ -227,7 +227,9 @@ fn queries_are_bounded() {
                     assert!(buffer.starts_with(b"SIP/2.0 503 "));
                     answered += 1;
                 }
-                strowger_shard::Output::Store { .. } | strowger_shard::Output::Event(_) => {}
+                strowger_shard::Output::Store { .. }
+                | strowger_shard::Output::Ask(strowger_shard::Inquiry::Media { .. })
+                | strowger_shard::Output::Event(_) => {}
             }
         }
         (asked, answered)

@@ -5,8 +5,9 @@ mod support;
 use std::time::Duration;
 
 use strowger_directory::DirectoryChange;
+use strowger_registrar::{LocalContacts, Nat};
 use strowger_shard::{Event, Input, Snapshot};
-use support::{ALICE, BOB, SERVER, SentMessage, World, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 /// Bob's phone; each REGISTER has a Via branch, a Call-ID and a CSeq.
 struct Phone {
@@ -299,5 +300,98 @@ fn a_barred_user_may_register_again() {
         world.give(Input::BarUser { aor: b"bob@example.com" });
         assert_eq!(world.locations.len(), 0);
         assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
+    }
+}
+
+/// Registers Bob at `contact` from `from`; returns the response.
+fn register_at(world: &mut World, from: &str, contact: &str) -> SentMessage {
+    world.register("bob", from, &format!("<{contact}>"))
+}
+
+#[test]
+fn nobody_elsewhere_registers_a_contact_on_this_machine() {
+    let never = |snapshot: &mut Snapshot| snapshot.registrar.nat = Nat::Never;
+    let listener = format!("sip:bob@{SERVER}");
+    let local = [
+        "sip:bob@127.0.0.1:5038",
+        "sip:bob@127.8.8.8",
+        "sip:bob@[::1]:6379",
+        "sip:bob@[::ffff:127.0.0.1]:80",
+        "sip:bob@localhost:8080",
+        "sip:bob@a.LOCALHOST.",
+        "sip:bob@192.0.2.20;maddr=127.0.0.1",
+        &listener,
+    ];
+    for contact in local {
+        let mut world = World::new(never);
+        let response = register_at(&mut world, BOB, contact);
+        assert_eq!(response.start(), "SIP/2.0 403 Contact Leads To This Server", "{contact}");
+        assert!(
+            matches!(&world.events[..], [Event::LocalContact { aor, .. }] if aor == "bob@example.com"),
+            "{contact}"
+        );
+        assert_eq!(finals(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "a", ""))), [404], "{contact}");
+        // Nothing keeps a phone from removing it.
+        let mut world = World::new(never);
+        assert_eq!(world.register("bob", BOB, &format!("<{contact}>;expires=0")).status(), 200, "{contact}");
+        // The operator may allow it.
+        let mut world = World::new(|snapshot| {
+            never(snapshot);
+            snapshot.registrar.local_contacts = LocalContacts::Accept;
+        });
+        assert_eq!(register_at(&mut world, BOB, contact).status(), 200, "{contact}");
+    }
+    let mut world = World::new(never);
+    assert_eq!(register_at(&mut world, BOB, "sip:bob@192.0.2.20:5060").status(), 200);
+}
+
+#[test]
+fn phones_on_this_machine_register_without_any_configuration() {
+    let here = SERVER.rsplit_once(':').expect("a port").0;
+    for (from, contact) in [
+        ("127.0.0.1:5062".to_owned(), "sip:bob@127.0.0.1:5062"),
+        (format!("{here}:5062"), "sip:bob@127.0.0.1:5062"),
+        ("127.0.0.1:5062".to_owned(), "sip:bob@localhost:5062"),
+    ] {
+        let mut world = World::new(|snapshot| snapshot.registrar.nat = Nat::Never);
+        assert_eq!(register_at(&mut world, &from, contact).status(), 200, "{contact} from {from}");
+    }
+}
+
+#[test]
+fn a_contact_that_nat_handling_replaces_leads_nowhere_else() {
+    let mut world = World::new(|_| {});
+    assert_eq!(register_at(&mut world, BOB, "sip:bob@127.0.0.1:5062").status(), 200, "many a phone says so");
+    assert_eq!(destinations(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "a", "")), "INVITE"), [BOB]);
+}
+
+#[test]
+fn a_path_from_elsewhere_does_not_lead_to_this_machine() {
+    let mut world = World::new(|_| {});
+    let text = format!(
+        "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {BOB};branch=z9hG4bKp\r\nMax-Forwards: 70\r\n\
+         From: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: p\r\nCSeq: 1 REGISTER\r\n\
+         Supported: path\r\nPath: <sip:127.0.0.1:5038;lr>\r\nContact: <sip:bob@{BOB}>\r\nContent-Length: 0\r\n\r\n"
+    );
+    assert_eq!(summary(&world.input(BOB, &text)), [format!("403 {BOB}")]);
+}
+
+#[test]
+fn a_redirection_from_elsewhere_does_not_lead_to_this_machine() {
+    for (contact, is_followed) in [("sip:x@127.0.0.1:5038", false), ("sip:x@198.51.100.7", true)] {
+        for (local_contacts, is_guarded) in [(LocalContacts::Refuse, true), (LocalContacts::Accept, false)] {
+            let mut world = World::new(|snapshot| {
+                snapshot.proxy.recurse = true;
+                snapshot.registrar.local_contacts = local_contacts;
+            });
+            register_at(&mut world, BOB, "sip:bob@192.0.2.20:5060");
+            let invite = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "a", "")), "INVITE");
+            let sent = world.respond(&invite, 302, "t", &format!("Contact: <{contact}>\r\n"));
+            let expected = usize::from(is_followed || !is_guarded);
+            assert_eq!(destinations(&sent, "INVITE").len(), expected, "{contact} {local_contacts:?}");
+            if expected == 0 {
+                assert_eq!(finals(&sent), [302], "the caller may follow it");
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_proxy::Stateless;
-use strowger_registrar::{KeepAlive, Nat};
+use strowger_registrar::{KeepAlive, LocalContacts, Nat};
 use strowger_shard::{Action, Input, Route, RouteTarget, TargetAddress};
 use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, finals, find, request, summary};
 
@@ -351,7 +351,10 @@ fn udp_to_tcp_forwarding_is_stateful() {
 //= rfc3261#16.6:loop-hash
 #[test]
 fn a_spiral_is_forwarded() {
-    let mut world = World::new(|s| s.registrar.nat = Nat::Never);
+    let mut world = World::new(|s| {
+        s.registrar.nat = Nat::Never;
+        s.registrar.local_contacts = LocalContacts::Accept;
+    });
     world.register("bob", BOB, &format!("<sip:carol@{SERVER}>"));
     world.register("carol", BOB2, &format!("<sip:carol@{BOB2}>"));
     let back = find(&world.input(ALICE, &invite("")), "INVITE");

@@ -29,6 +29,7 @@ fn trunk(account: Option<Account>) -> Arc<Trunk> {
         name: "carrier".into(),
         credentials: Some(Credentials { username, password, realm: None }),
         sources: vec![Network { address, prefix: 32 }],
+        domains: Vec::new(),
         account,
     })
 }
@@ -105,7 +106,7 @@ fn a_named_trunk_matches_its_name_and_addresses() {
     let place = TargetAddress::Name(question.clone());
     let target = RouteTarget { uri: (*b"sip:carrier.example").into(), address: place, priority: 1, weight: 1 };
     let mut world = world(|snapshot| snapshot.routes = vec![to_trunk(target)]);
-    let hop = Hop { transport: Transport::Udp, address: CARRIER.parse().expect("an address") };
+    let hop = Hop::new(Transport::Udp, CARRIER.parse().expect("an address"));
     let candidate = Candidate { rank: 1, priority: 1, weight: 1, hops: [hop].into_iter().collect() };
     let answer = Ok(Arc::new(CandidateList::new(vec![candidate])));
     world.names.insert(world.now, &question, answer, Duration::from_secs(600));
@@ -285,7 +286,7 @@ fn max_breadth_limits_every_step() {
 
 #[test]
 fn an_unreachable_registrar_costs_nothing() {
-    let hop = Hop { transport: Transport::Tcp, address: CARRIER.parse().expect("an address") };
+    let hop = Hop::new(Transport::Tcp, CARRIER.parse().expect("an address"));
     let account = Account {
         from: (*b"sip:acct@carrier.example").into(),
         contact_user: (*b"acct").into(),

@@ -13,7 +13,7 @@ use strowger_message::{AuthParams, Status};
 use strowger_proxy::{Changes, Stateless};
 use strowger_registrar::Locations;
 use strowger_shard::{
-    Action, Input, Neighbours, ProvenSources, Route, RouteMatch, RouteTarget, Shard, ShardConfig, Snapshot,
+    Action, Event, Input, Neighbours, ProvenSources, Route, RouteMatch, RouteTarget, Shard, ShardConfig, Snapshot,
 };
 use strowger_trunk::{Account, Credentials, NextHop, NumberRewrite, Secret, Trunk};
 use support::{ALICE, BOB, SentMessage, World, destinations, finals, find, request, summary};
@@ -37,6 +37,7 @@ fn trunk(account: Option<NextHop>) -> Arc<Trunk> {
             realm: None,
         }),
         sources: vec![network("203.0.113.1")],
+        domains: Vec::new(),
         account: account.map(|place| Account {
             from: (*b"sip:acct@carrier.example").into(),
             contact_user: (*b"acct").into(),
@@ -200,6 +201,7 @@ fn numbers_precede_users_and_are_rewritten() {
         let changes = Changes {
             add: vec![((*b"X-Account").into(), (*b"7").into())],
             remove: vec![(*b"subject").into(), (*b"X-Private").into()],
+            body: None,
         };
         let route = Route { rewrite: Some(rewrite), changes: Some(Arc::new(changes)), ..to_carrier(&[CARRIER]) };
         snapshot.routes = vec![route];
@@ -285,7 +287,7 @@ fn registering(place: NextHop) -> World {
 }
 
 fn here(address: &str) -> Hop {
-    Hop { transport: Transport::Udp, address: address.parse().expect("an address") }
+    Hop::new(Transport::Udp, address.parse().expect("an address"))
 }
 
 fn start(world: &mut World) -> Vec<SentMessage> {
@@ -367,6 +369,126 @@ fn a_named_registrar_fails_over_to_its_second_server() {
         "which is silent now, so the first is tried"
     );
     assert!(!world.questions.is_empty(), "the name has grown old meanwhile, and is asked for again");
+}
+
+/// Returns a trunk that registers by name with two servers, and its first REGISTER.
+fn registering_at_two_servers() -> (World, SentMessage) {
+    let mut world = registering(NextHop::Name(LocateQuery::new(b"carrier.example", None, None, false)));
+    assert!(start(&mut world).is_empty());
+    let candidate = |(priority, address): (u16, &str)| Candidate {
+        rank: 1,
+        priority,
+        weight: 0,
+        hops: [here(address)].into_iter().collect(),
+    };
+    let servers = [(1, CARRIER), (2, SECOND)].map(candidate).to_vec();
+    let first = find(&world.resolve(Ok(Arc::new(CandidateList::new(servers)))), "REGISTER");
+    assert_eq!(first.to.to_string(), CARRIER);
+    (world, first)
+}
+
+//= rfc3263#4.3
+#[test]
+fn a_registrar_that_is_out_of_service_is_followed_by_the_next() {
+    let (mut world, first) = registering_at_two_servers();
+    let second = find(&world.respond(&first, 503, "t", "Retry-After: 120\r\n"), "REGISTER");
+    assert_eq!(second.to.to_string(), SECOND, "at once, whatever the first asks for");
+    world.respond(&second, 200, "t", &grant(&second));
+    assert!(world.wait(Duration::from_secs(200)).is_empty(), "it is registered");
+}
+
+//= rfc3263#4.3
+#[test]
+fn only_after_the_last_registrar_is_out_of_service_the_trunk_waits() {
+    let (mut world, first) = registering_at_two_servers();
+    let second = find(&world.respond(&first, 503, "t", ""), "REGISTER");
+    assert!(world.respond(&second, 503, "t", "Retry-After: 300\r\n").is_empty(), "both have been tried");
+    let again: Vec<_> = world.wait(Duration::from_secs(601)).into_iter().collect();
+    let (at, third) = again.iter().find(|(_, sent)| sent.method() == "REGISTER").expect("it goes on trying");
+    assert!(*at >= 300_000, "too soon: {at} ms");
+    // Any other refusal is the trunk's word, not one server's.
+    assert!(world.respond(third, 403, "t", "").is_empty());
+}
+
+fn trunk_record(world: &World) -> strowger_calls::CallRecord {
+    let record = |event: &Event| if let Event::Call(record) = event { Some((**record).clone()) } else { None };
+    let records: Vec<_> = world.events.iter().filter_map(record).collect();
+    assert_eq!(records.len(), 1, "one record a call");
+    records[0].clone()
+}
+
+#[test]
+fn a_record_names_the_trunk_that_answers_or_refuses_and_the_number_as_sent() {
+    for status in [200, 404, 503] {
+        let mut world = world(|snapshot| {
+            snapshot.track_calls = true;
+            let rewrite = NumberRewrite { strip: 2, prefix: (*b"+").into(), e164: None };
+            snapshot.routes = vec![Route { rewrite: Some(rewrite), ..to_carrier(&[CARRIER, SECOND]) }];
+        });
+        let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
+        let sent = find(&world.respond(&first, 503, "t", ""), "INVITE");
+        let answer = world.respond(&sent, status, "t", "Contact: <sip:carrier@203.0.113.2>\r\n");
+        if status == 200 {
+            let route = format!("Route: {}\r\n", answer[0].header("Record-Route").expect("recorded"));
+            let bye = request("BYE", "sip:carrier@203.0.113.2", "bye", &route).replace("CSeq: 1", "CSeq: 2");
+            world.input(ALICE, &bye.replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=t"));
+        }
+        world.settle();
+        let record = trunk_record(&world);
+        let trunks = record.trunks.as_deref().expect("it was a trunk's");
+        assert_eq!((trunks.source.as_deref(), trunks.target.as_deref()), (None, Some("carrier")), "{status}");
+        assert_eq!(trunks.target_uri.as_deref(), Some(&b"sip:+49301234@203.0.113.2:5060"[..]), "{status}");
+        assert_eq!(record.callee(), NUMBER.as_bytes());
+        assert_eq!(record.target, Some(SECOND.parse().expect("an address")), "{status}");
+    }
+}
+
+#[test]
+fn call_setup_is_timed_by_the_trunk_that_decides() {
+    let mut world = world(|snapshot| {
+        snapshot.track_calls = true;
+        snapshot.routes = vec![to_carrier(&[CARRIER, SECOND])];
+    });
+    world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
+    for (number, uri, status) in [(1, NUMBER, 200), (2, NUMBER, 486), (3, "sip:bob@example.com", 486)] {
+        let text = request("INVITE", uri, &format!("inv{number}"), "").replace("call-1@", &format!("call-{number}@"));
+        let sent = find(&world.input(ALICE, &text), "INVITE");
+        world.wait(Duration::from_secs(1));
+        world.respond(&sent, 180, "t", "");
+        world.wait(Duration::from_secs(1));
+        world.respond(&sent, status, "t", "Contact: <sip:x@203.0.113.1>\r\n");
+    }
+    let mut all = Vec::new();
+    world.shard.for_each_setup(|to, times| {
+        let sums = [times.ringing, times.answered, times.rejected, times.cancelled].map(|times| times.sum().as_secs());
+        all.push((to.trunk, to.target, sums));
+    });
+    assert_eq!(all, [(Some(Trunk::id_of("carrier")), None, [2, 2, 2, 0])], "a user's phone is no destination");
+}
+
+#[test]
+fn a_record_names_the_trunk_that_called() {
+    let mut world = world(|snapshot| snapshot.track_calls = true);
+    world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
+    let text = request("INVITE", "sip:bob@example.com", "a", "").replace(ALICE, CARRIER);
+    let sent = find(&world.input(CARRIER, &text), "INVITE");
+    world.respond(&sent, 486, "t", "");
+    world.settle();
+    let record = trunk_record(&world);
+    let trunks = record.trunks.as_deref().expect("it was a trunk's");
+    assert_eq!((trunks.source.as_deref(), trunks.target.as_deref()), (Some("carrier"), None));
+    assert_eq!(trunks.target_uri, None, "a contact is no number");
+    assert_eq!(record.target, Some(BOB.parse().expect("an address")), "the phone that was busy");
+}
+
+#[test]
+fn a_call_without_a_trunk_or_a_rewrite_stores_none() {
+    let mut world = world(|snapshot| snapshot.track_calls = true);
+    world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
+    let sent = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "a", "")), "INVITE");
+    world.respond(&sent, 486, "t", "");
+    world.settle();
+    assert_eq!(trunk_record(&world).trunks, None);
 }
 
 #[test]

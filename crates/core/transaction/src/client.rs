@@ -188,7 +188,7 @@ impl Transactions {
         self.fail_unanswered(now, peer, MAX_UNREACHABLE_SCAN, is_lost);
     }
 
-    /// Handles a failure to connect `flow`, or loss of what was queued for its connection: transactions sent there
+    /// Handles a failure to connect `flow`, the end of its connection or loss of what was queued for it: transactions sent there
     /// without any response fail (RFC 3261 §17.1.4).
     pub fn handle_unconnected(&mut self, now: Timestamp, flow: &Flow) {
         self.fail_unanswered(now, list_of(flow), MAX_CLOSED_SCAN, |sent| sent == flow);
@@ -196,9 +196,11 @@ impl Transactions {
 
     /// Handles the close of a connection with `peer`. A transaction sent over it without any response fails, or is
     /// resent once if another connection may be used. A request sent to the peer without naming a connection used
-    /// this one, because there is one at a time.
+    /// this one, because there is one at a time; but over TLS there is one per name, and its ways are
+    /// [reported](Self::handle_unconnected) one by one.
     pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
-        let went_to = |flow: &Flow| flow.transport.is_reliable() && flow.connection.is_none() && flow.peer == peer;
+        let is_plain = |flow: &Flow| flow.transport.is_reliable() && !flow.transport.is_secure();
+        let went_to = |flow: &Flow| is_plain(flow) && flow.connection.is_none() && flow.peer == peer;
         self.fail_unanswered(now, peer, MAX_CLOSED_SCAN, went_to);
         let list = list_of_connection(connection);
         let went_over = |flow: &Flow| flow.connection == Some(connection);
@@ -220,8 +222,7 @@ impl Transactions {
         else {
             return false;
         };
-        let Flow { listener, transport, peer, .. } = sending.flow;
-        let flow = Flow::new(listener, transport, peer);
+        let flow = Flow { reopen: false, connection: None, ..sending.flow };
         sending.flow = flow;
         let kept = core::mem::take(&mut sending.message);
         if kind == Kind::Invite {

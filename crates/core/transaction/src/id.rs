@@ -20,6 +20,12 @@ impl ServerId {
     pub const fn index(self) -> u32 {
         self.index
     }
+
+    /// A number that no other transaction of the shard has while this one exists.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.index as u64) << 32 | self.generation as u64
+    }
 }
 
 impl ClientId {

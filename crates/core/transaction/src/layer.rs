@@ -1,5 +1,6 @@
 //! The transaction layer: state of the transactions, their timers and their output.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
@@ -16,6 +17,10 @@ use crate::unanswered_index::UnansweredIndex;
 
 /// Largest number of timers handled by one [`Transactions::handle_timeout`]; the rest are due immediately.
 pub const MAX_TIMERS_PER_CALL: usize = 4096;
+
+/// Longest time by which [`Transactions::handle_timeout`] may be delayed if it only ends transactions that have
+/// absorbed retransmissions long enough. Nobody notices, but each wake-up for it costs as much as a message.
+pub(crate) const MAX_END_DELAY: Duration = Duration::from_millis(100);
 
 /// All transactions of a shard.
 ///
@@ -113,8 +118,13 @@ impl Transactions {
     /// Returns when to call [`handle_timeout`](Self::handle_timeout) next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let next = [self.timer_queues.next_deadline(), self.response_cache.next_deadline()].into_iter().flatten().min();
-        next.map(|at| Wakeup { at, reason: "transaction timer" })
+        let timer = self.timer_queues.next_timer().map(|at| Wakeup::at(at, "transaction timer"));
+        let ends = match (self.timer_queues.next_end(), self.response_cache.next_deadline()) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        let end = ends.map(|at| Wakeup { latest: at + MAX_END_DELAY, ..Wakeup::at(at, "end of a transaction") });
+        Wakeup::sooner(timer, end)
     }
 
     /// Returns the next event for a user.

@@ -130,10 +130,14 @@ impl TimerQueues {
         self.timeouts.due(now).chain(self.t4s.due(now))
     }
 
-    /// Returns the next deadline.
-    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let ends = [self.timeouts.front(), self.t4s.front()].into_iter().flatten().map(|end| end.at);
-        ends.chain(self.wheel.next_deadline()).min()
+    /// Returns the next deadline of the wheel.
+    pub(crate) fn next_timer(&self) -> Option<Timestamp> {
+        self.wheel.next_deadline()
+    }
+
+    /// Returns when the next last wait ends.
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+        [self.timeouts.front(), self.t4s.front()].into_iter().flatten().map(|end| end.at).min()
     }
 
     /// Number of timers in the wheel.
@@ -219,14 +223,14 @@ mod tests {
             assert!(clocks.enqueue(WaitDuration::Timeout, at(number), owner(number)));
         }
         assert!(clocks.enqueue(WaitDuration::T4, Timestamp::from_millis(5_000), owner(5_000)));
-        assert_eq!((clocks.next_deadline(), clocks.waiting()), (Some(Timestamp::from_millis(5_000)), 1_001));
+        assert_eq!((clocks.next_end(), clocks.waiting()), (Some(Timestamp::from_millis(5_000)), 1_001));
         assert_eq!(clocks.poll_end(Timestamp::from_millis(31_999)).map(|end| end.owner), Some(owner(5_000)));
         assert_eq!(clocks.poll_end(Timestamp::from_millis(31_999)), None);
         for number in 0..1_000 {
-            assert_eq!(clocks.next_deadline(), Some(at(number)));
+            assert_eq!(clocks.next_end(), Some(at(number)));
             assert_eq!(clocks.poll_end(at(number)), Some(WaitEnd { at: at(number), owner: owner(number) }));
         }
-        assert_eq!((clocks.next_deadline(), clocks.waiting()), (None, 0));
+        assert_eq!((clocks.next_end(), clocks.waiting()), (None, 0));
         assert!(clocks.timeouts.chunks.len() <= 1, "its memory is given back");
     }
 

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use strowger_foundation::{Buf, ConnId, Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::{Buf, ConnId, Flow, HostId, ListenerId, Timestamp, Transport};
 use strowger_message::Message;
 use strowger_transaction::{ClientId, Event, Kind, Timing, Transactions};
 
@@ -62,6 +62,18 @@ fn a_closed_connection_fails_only_its_transactions() {
     layer.handle_unreachable(START, peer(40_000));
     assert_eq!(events(&mut layer), failed(&[datagram]));
     assert_eq!(layer.clients(), 0);
+}
+
+#[test]
+fn over_tls_the_end_of_one_names_connection_is_not_that_of_another() {
+    let mut layer = Transactions::new(Timing::default(), 1);
+    let to = |host| Flow { host: HostId(host), ..Flow::new(ListenerId(0), Transport::Tls, peer(5061)) };
+    let [one, two] = [1, 2].map(|host| start(&mut layer, Kind::Invite, to(host)));
+    layer.handle_unconnected(START, &to(1));
+    layer.handle_closed(START, connection(1), peer(5061));
+    assert_eq!(events(&mut layer), failed(&[one]));
+    layer.handle_unconnected(START, &to(2));
+    assert_eq!(events(&mut layer), failed(&[two]));
 }
 
 #[test]

@@ -284,15 +284,18 @@ impl Registration {
         self.phase == Phase::Stopped
     }
 
+    /// Returns whether a response answers the request in progress.
+    #[must_use]
+    pub fn is_answered_by(&self, response: &Message<'_>) -> bool {
+        response.call_id() == &*self.call_id
+            && response.cseq().number == self.cseq
+            && response.method() == Method::Register
+            && matches!(self.phase, Phase::Trying(_))
+    }
+
     /// Handles a response. Returns whether it answers the request in progress.
     pub fn handle_response(&mut self, now: Timestamp, response: &Message<'_>) -> bool {
-        let Some(status) = response.status() else { return false };
-        let ours = response.call_id() == &*self.call_id
-            && response.cseq().number == self.cseq
-            && response.method() == Method::Register;
-        if !ours || !matches!(self.phase, Phase::Trying(_)) {
-            return false;
-        }
+        let Some(status) = response.status().filter(|_| self.is_answered_by(response)) else { return false };
         if status.is_provisional() {
             return true;
         }

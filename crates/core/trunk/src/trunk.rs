@@ -17,6 +17,9 @@ pub struct Trunk {
     pub credentials: Option<Credentials>,
     /// Source addresses of the trunk. Requests from them need no password, except REGISTER.
     pub sources: Vec<Network>,
+    /// Domains of the trunk, in lower case. Requests on a connection whose certificate speaks for one of them need no
+    /// password, except REGISTER (RFC 5922 §7.4).
+    pub domains: Vec<Box<str>>,
     /// How the server registers there; `None` if it does not.
     pub account: Option<Account>,
 }

@@ -14,7 +14,7 @@ const REQUEST: &str = "INVITE sip:+4930123@carrier.example SIP/2.0\r\nVia: SIP/2
 fn trunk(password: &str) -> Trunk {
     let password = Secret::new(password.as_bytes());
     let credentials = Some(Credentials { username: (*b"acct").into(), password, realm: None });
-    Trunk { name: "carrier".into(), credentials, sources: Vec::new(), account: None }
+    Trunk { name: "carrier".into(), credentials, sources: Vec::new(), domains: Vec::new(), account: None }
 }
 
 fn challenged(answered: u8) -> ChallengedRequest<'static> {
@@ -71,7 +71,8 @@ fn a_server_accepts_the_answer_to_its_strongest_challenge() {
             let mut text = Vec::new();
             let reply =
                 ResponseBuilder::begin(&mut text, request.head(), Status::UNAUTHORIZED, "Unauthorized", b"t", None);
-            let challenge = Challenge { header, realm: b"carrier", stale: false, request: 1 };
+            let source = [192, 0, 2, 7].into();
+            let challenge = Challenge { header, realm: b"carrier", stale: false, request: 1, source };
             authenticator.challenge(NOW, &policy, reply, &challenge).finish();
             let response = Message::parse(&text).expect("a response");
             let mut lines = Vec::new();

@@ -254,6 +254,7 @@ mod tests {
     fn message(at_us: u64, arrow: &str, peer: &str, start: &str, cseq: &str, call_id: &str) -> TracedMessage {
         TracedMessage {
             time: String::new(),
+            unix_ns: 0,
             at_us: 7_000_000 + at_us,
             sent: arrow == "to",
             transport: "UDP".to_owned(),
@@ -264,6 +265,8 @@ mod tests {
             call_id: call_id.to_owned(),
             length: 0,
             lines: None,
+            bytes: None,
+            cut: 0,
         }
     }
 

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod caller;
 pub mod config;
 pub mod dns;
 pub mod ladder;

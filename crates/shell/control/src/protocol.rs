@@ -1,15 +1,25 @@
 //! Protocol of the control socket: a request and its response, each one JSON object on one line. A
-//! [trace](Request::Trace) and a [backup](Request::Backup) are answered by several lines.
+//! [trace](Request::Trace), a [measurement](Request::Timing) and a [backup](Request::Backup) are answered by several
+//! lines.
 
+mod bans;
+mod change;
 mod clusters;
+mod reload;
+mod timing;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
+pub use bans::{Ban, Bans, NewBan};
+pub use change::Change;
 pub use clusters::{ClusterShare, Clusters, Share, WeightProposal};
+pub use reload::{ConfigChange, KeyChange, Reloaded};
+pub use timing::{TimingRequest, TimingUpdate};
 
 /// A request to a running server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,14 +48,29 @@ pub enum Request {
         /// Maximum number of calls.
         limit: usize,
     },
+    /// Lists the times of call setup by trunk and target.
+    CallSetups,
+    /// Ends a call: an answered one with a BYE to both parties, one that is being set up with CANCEL.
+    EndCall {
+        /// Its Call-ID, as in [`Call::call_id`].
+        call_id: String,
+    },
     /// Streams messages as they pass, until the client disconnects or a limit is reached.
     Trace(TraceRequest),
+    /// Measures the times of packets for a period.
+    Timing(TimingRequest),
     /// Writes a backup of users, registrations and key, and reports its progress.
     Backup(BackupRequest),
     /// Reloads the configuration and the users.
     Reload,
+    /// Returns what a reload would change, without a change.
+    CheckReload,
     /// Reads changes of users and gateways at once. The server does so by itself within a second.
-    Follow,
+    Follow {
+        /// The change that a command has made, for the audit log.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        change: Option<Change>,
+    },
     /// Lists the balancers' targets.
     Targets {
         /// Lists only the targets of this balancer.
@@ -71,10 +96,22 @@ pub enum Request {
         /// The target's id, its URI, or SET/URI.
         target: String,
     },
+    /// Lists banned addresses.
+    Bans {
+        /// Maximum number of them.
+        limit: usize,
+    },
+    /// Bans an address, or changes its ban.
+    AddBan(NewBan),
+    /// Ends the ban of an address.
+    RemoveBan {
+        /// The address; of IPv6, any of the banned /64.
+        address: IpAddr,
+    },
 }
 
 /// A target to add to a balancer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTarget {
     /// The balancer's name.
@@ -114,9 +151,12 @@ pub struct TraceRequest {
     /// Number of messages after which the trace ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Whether to send whole messages; otherwise only what a ladder row shows.
+    /// Whether to send whole messages as lines; otherwise only what a ladder row shows.
     #[serde(default)]
     pub messages: bool,
+    /// Whether to send the bytes of messages.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bytes: bool,
 }
 
 /// Selection of messages. After a match by user or address, the trace follows the Call-ID.
@@ -131,6 +171,21 @@ pub enum TraceFilter {
     Ip(IpAddr),
 }
 
+impl TraceFilter {
+    /// Checks the text of [`TraceFilter::User`].
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check_user(text: &str) -> Result<(), String> {
+        let bare = ["sip:", "sips:", "tel:"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);
+        let is_half = bare.rsplit_once('@').is_some_and(|(user, domain)| user.is_empty() || domain.is_empty());
+        if bare.is_empty() || is_half {
+            return Err(format!("{text:?} is not a user; write it as alice or alice@example.com"));
+        }
+        Ok(())
+    }
+}
+
 /// A response of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -143,12 +198,18 @@ pub enum Response {
     Unregistered(Registrations),
     /// Response to [`Request::Calls`].
     Calls(Calls),
+    /// Response to [`Request::CallSetups`].
+    CallSetups(Vec<DestinationSetup>),
+    /// Response to [`Request::EndCall`]: the calls being ended, as they were.
+    Ending(Calls),
     /// Response to [`Request::Trace`], sent repeatedly: first [`TraceEvent::Started`], last [`TraceEvent::Ended`].
     Trace(TraceEvent),
+    /// Response to [`Request::Timing`], sent repeatedly until [`TimingUpdate::is_last`].
+    Timing(Box<TimingUpdate>),
     /// Response to [`Request::Backup`], sent repeatedly: last [`BackupEvent::Done`].
     Backup(BackupEvent),
-    /// Response to [`Request::Reload`]: a summary of the changes.
-    Reloaded(String),
+    /// Response to [`Request::Reload`] and [`Request::CheckReload`]: the changes.
+    Reloaded(Reloaded),
     /// Response to [`Request::Follow`]: the changes have been read.
     Followed,
     /// Response to [`Request::Targets`].
@@ -157,12 +218,22 @@ pub enum Response {
     Clusters(Clusters),
     /// Response to [`Request::Drain`], [`Request::Undrain`], [`Request::AddTarget`] and [`Request::RemoveTarget`].
     Target(Box<ChangedTarget>),
+    /// Response to [`Request::Bans`].
+    Bans(Bans),
+    /// Response to [`Request::AddBan`], and to [`Request::RemoveBan`] with the ban that has ended.
+    Ban(Ban),
     /// The reason why a request failed.
     Error(String),
+    /// The same, if what the request names does not exist.
+    NotFound(String),
+    /// The same, if the request contradicts what exists.
+    Conflict(String),
+    /// The same, if the request may succeed when it is repeated later.
+    Busy(String),
 }
 
 /// A shared database of users and gateways, or of call records.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Database {
     /// Addresses of the database servers; one of them is used.
     pub databases: Vec<String>,
@@ -176,7 +247,7 @@ pub struct Database {
 pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
 
 /// Status of a server.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of the server.
     pub version: String,
@@ -227,16 +298,86 @@ pub struct Status {
     /// The balancers.
     #[serde(default)]
     pub balancers: Vec<Balancer>,
+    /// Certificates for TLS.
+    #[serde(default)]
+    pub certificates: Vec<Certificate>,
+    /// Media engines, if calls go through them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<MediaEngine>,
     /// Fingerprint of the server's key. Servers with the same key show the same value.
     #[serde(default)]
     pub key: String,
-    /// Counters since the start, by section (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`,
-    /// `targets`, `cdr`) and name. `connections.open`, `names.entries` and `targets.avoided` are current values.
+    /// Times of call setup since the start.
+    #[serde(default)]
+    pub call_setup: CallSetup,
+    /// Counters since the start, by section (`sockets`, `workers`, `shards`, `connections`, `transports`, `dns`,
+    /// `names`, `targets`, `bans`, `cdr`) and name. `connections.open`, `transports.*_open`, `names.entries`, `avoided`,
+    /// `balanced`, `down` and `draining` of `targets`, and `banned` and `suspects` of `bans` are current values.
+    #[schema(value_type = BTreeMap<String, BTreeMap<String, u64>>)]
     pub counters: Counters,
 }
 
+/// A media engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MediaEngine {
+    /// Its address for commands.
+    #[schema(value_type = String)]
+    pub address: SocketAddr,
+    /// Whether it answers.
+    pub is_up: bool,
+}
+
+/// Times from an INVITE to what became of it. A call that was challenged has begun with its first INVITE.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CallSetup {
+    /// To the first provisional response other than 100.
+    pub ringing: SetupTimes,
+    /// To the first 2xx.
+    pub answered: SetupTimes,
+    /// To a final response other than a 2xx.
+    pub rejected: SetupTimes,
+    /// To the final response after the caller's CANCEL.
+    pub cancelled: SetupTimes,
+}
+
+/// Times of call setup of the calls to a trunk or to a balancer's target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DestinationSetup {
+    /// Name of the trunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<String>,
+    /// The balancer, or the cluster that the target is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+    /// URI of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The times.
+    pub setup: CallSetup,
+}
+
+/// Counts of times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SetupTimes {
+    /// Number of times below 1, 2, 4, … 131,072 ms, each without the shorter ones, and last the number of all others.
+    pub counts: Vec<u64>,
+    /// Sum of the times, in seconds.
+    pub sum_s: f64,
+}
+
+/// A certificate of the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Certificate {
+    /// Its file.
+    pub file: String,
+    /// The domains that it speaks for (RFC 5922).
+    pub domains: Vec<String>,
+    /// Days until it expires, rounded down; negative if it has expired, none if unknown.
+    pub expires_days: Option<i64>,
+}
+
 /// State of shared registrations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Cluster {
     /// Name of the cluster.
     pub name: String,
@@ -269,7 +410,7 @@ pub struct Cluster {
 }
 
 /// A peer, identified by the address where it takes forwarded changes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Peer {
     /// Address where the peer takes forwarded changes.
     pub listen: String,
@@ -284,7 +425,7 @@ pub struct Peer {
 }
 
 /// Another member.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Member {
     /// Member number.
     pub member: u16,
@@ -297,7 +438,7 @@ pub struct Member {
 }
 
 /// State of overload control.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Overload {
     /// Number of workers that refuse new work.
     pub limiting: u64,
@@ -315,7 +456,7 @@ pub struct Overload {
 }
 
 /// A next hop that does not answer, under one of its names.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Outage {
     /// Its URI as a gateway or in the configuration; none if only the address is known.
     pub uri: Option<String>,
@@ -334,7 +475,7 @@ pub struct Outage {
 }
 
 /// Summary of a balancer.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Balancer {
     /// Its name.
     pub name: String,
@@ -349,14 +490,14 @@ pub struct Balancer {
 }
 
 /// State of the balancers' targets.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Targets {
     /// Targets by balancer, in configuration order.
     pub targets: Vec<Target>,
 }
 
 /// A target of a balancer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Target {
     /// Id of the target, the same on every server that has it in a set of this name.
     pub id: String,
@@ -406,7 +547,7 @@ pub struct Target {
 }
 
 /// A target changed by a command.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChangedTarget {
     /// The target after the change.
     pub target: Target,
@@ -416,7 +557,7 @@ pub struct ChangedTarget {
 }
 
 /// Load of one worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerLoad {
     /// Number of shards it runs.
     pub shards: u64,
@@ -428,7 +569,7 @@ pub struct WorkerLoad {
 }
 
 /// Storage of registrations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Store {
     /// What a 200 to a REGISTER guarantees: `write-through`, `write-behind` or `memory`.
     pub mode: String,
@@ -448,7 +589,7 @@ pub struct Store {
 }
 
 /// Figures of a durable store. Unless stated otherwise, counts are since the start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Disk {
     /// Size of the journal, in bytes.
     pub journal_bytes: u64,
@@ -485,7 +626,7 @@ pub struct Disk {
 }
 
 /// Progress of the database behind the journal.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Checkpoint {
     /// Seconds since the last checkpoint; none before the first one since the start.
     pub last_s: Option<f64>,
@@ -500,7 +641,7 @@ pub struct Checkpoint {
 }
 
 /// State of an earlier process, as found at the start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EarlierState {
     /// Whether everything has been read.
     pub is_complete: bool,
@@ -532,7 +673,7 @@ pub enum BackupEvent {
 }
 
 /// Contents of a backup.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BackupReport {
     /// Number of users.
     pub users: u64,
@@ -552,7 +693,7 @@ pub struct BackupReport {
 }
 
 /// A trunk that the server registers with.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Trunk {
     /// Name in the configuration.
     pub name: String,
@@ -569,7 +710,7 @@ pub struct Trunk {
 }
 
 /// A list of registrations.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Registrations {
     /// Contacts, up to the limit.
     pub registrations: Vec<Registration>,
@@ -578,7 +719,7 @@ pub struct Registrations {
 }
 
 /// A registered contact.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Registration {
     /// The address of record.
     pub aor: String,
@@ -586,8 +727,12 @@ pub struct Registration {
     pub contact: String,
     /// Seconds until it expires.
     pub expires_s: u64,
-    /// Source address of its REGISTER.
+    /// Address that its REGISTER came from: on a connection that is open, the connection's far end.
+    #[schema(value_type = String)]
     pub source: SocketAddr,
+    /// Transport of its REGISTER; empty from a server that does not report it.
+    #[serde(default)]
+    pub transport: String,
     /// Preference, from 0 to 1.
     pub q: f64,
     /// Member that received its last REGISTER, if members share registrations.
@@ -596,7 +741,7 @@ pub struct Registration {
 }
 
 /// A list of calls in progress.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Calls {
     /// Calls, the oldest first, up to the limit.
     pub calls: Vec<Call>,
@@ -605,7 +750,7 @@ pub struct Calls {
 }
 
 /// A call in progress. Texts come from peers, with control characters escaped.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Call {
     /// `trying`, `ringing`, `challenged` or `answered`.
     pub state: String,
@@ -622,9 +767,14 @@ pub struct Call {
     /// Transport of the INVITE.
     pub transport: String,
     /// Source address of the INVITE.
+    #[schema(value_type = String)]
     pub source: SocketAddr,
-    /// Address that answered.
+    /// Address that the answer came from.
+    #[schema(value_type = Option<String>)]
     pub target: Option<SocketAddr>,
+    /// Transport of the answer; none before it, and from a server that does not report it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_transport: Option<String>,
 }
 
 /// An event of a trace.
@@ -642,10 +792,13 @@ pub enum TraceEvent {
 }
 
 /// A traced message. Texts come from peers, with control characters escaped; credentials and media keys are masked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TracedMessage {
     /// Time in UTC (RFC 3339).
     pub time: String,
+    /// The same in nanoseconds since 1970-01-01 UTC; 0 from a server that does not tell it.
+    #[serde(default)]
+    pub unix_ns: u64,
     /// Microseconds since the server started, on a monotonic clock.
     pub at_us: u64,
     /// Whether the server sent it; otherwise it was received.
@@ -655,6 +808,7 @@ pub struct TracedMessage {
     /// Local listening address.
     pub local: String,
     /// Remote address.
+    #[schema(value_type = String)]
     pub peer: SocketAddr,
     /// First line.
     pub start: String,
@@ -667,6 +821,12 @@ pub struct TracedMessage {
     /// Lines of the message, if requested, up to the stored length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<Vec<String>>,
+    /// The message in base64url without padding (RFC 4648 §5), if its bytes were requested, up to the stored length.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<String>,
+    /// Number of bytes that are not stored.
+    #[serde(default)]
+    pub cut: usize,
 }
 
 /// Maximum number of contacts or calls in one response.

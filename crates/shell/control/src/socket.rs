@@ -2,7 +2,9 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::Shutdown;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,13 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::protocol::{BackupEvent, BackupReport, BackupRequest, Request, Response, TraceEvent, TraceRequest};
+use strowger_timing::TimingReport;
+
+use crate::caller::Caller;
+use crate::protocol::{
+    BackupEvent, BackupReport, BackupRequest, Change, Request, Response, TimingRequest, TimingUpdate, TraceEvent,
+    TraceRequest,
+};
 
 /// Maximum number of simultaneous connections. A further one receives an error and is closed.
 pub const MAX_CONNECTIONS: usize = 16;
@@ -43,6 +51,14 @@ pub trait Handler: Send + Sync + 'static {
         Err("this server does not support traces".to_owned())
     }
 
+    /// Starts a measurement of the times of packets.
+    ///
+    /// # Errors
+    /// The reason, as text for the client.
+    fn timing(&self, _request: &TimingRequest) -> Result<Box<dyn TimingSource>, String> {
+        Err("this server does not measure the times of packets".to_owned())
+    }
+
     /// Writes a backup and reports to `progress` at least once a second. The backup completes even if the client
     /// disconnects.
     ///
@@ -51,35 +67,51 @@ pub trait Handler: Send + Sync + 'static {
     fn backup(&self, _request: &BackupRequest, _progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
         Err("this server does not support backups".to_owned())
     }
+
+    /// Writes a line of the audit log: a change that a client has asked for, and why it failed, if it did.
+    fn audit(&self, _caller: &Caller, _change: &Change, _failure: Option<&str>) {}
 }
 
 /// A running trace; dropping it ends it.
-pub trait TraceSource {
+pub trait TraceSource: Send {
     /// Returns the next message or loss, waiting at most `wait`.
     fn poll(&mut self, wait: Duration) -> Option<TraceEvent>;
 }
 
-/// Listening control socket. Dropping it removes the file; open connections end by themselves.
+/// A running measurement of the times of packets.
+pub trait TimingSource: Send {
+    /// Returns the times since its beginning.
+    ///
+    /// # Errors
+    /// The reason, as text for the client.
+    fn report(&mut self) -> Result<TimingReport, String>;
+}
+
+/// Listening control socket. Dropping it removes the file and ends its thread; open connections end by themselves.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
+    /// The same socket, to end the thread.
+    listener: Socket,
 }
 
 impl ControlSocket {
-    /// Creates the socket at `path` with mode 0600 and passes requests to `handler`.
+    /// Creates the socket at `path` with mode 0660 and passes requests to `handler`.
     ///
     /// # Errors
     /// Another server answers there, something else has the name, or the system refuses it. The text names the
     /// remedy.
     pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
         remove_stale_socket(path)?;
-        let listener = listen(path).map_err(|error| {
+        let opened =
+            listen(path).and_then(|listener| Ok((listener.try_clone()?, UnixListener::from(OwnedFd::from(listener)))));
+        let (same, listener) = opened.map_err(|error| {
             format!(
                 "the control socket {} cannot be created: {error}; choose another in [control] socket",
                 path.display()
             )
         })?;
-        let socket = Self { path: path.to_owned() };
+        let socket = Self { path: path.to_owned(), listener: same };
         let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || accept(&listener, &handler));
         spawned.map_err(|error| format!("the control socket's thread cannot be started: {error}"))?;
         Ok(socket)
@@ -90,6 +122,8 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         // If this fails, the next server removes the file.
         let _ = fs::remove_file(&self.path);
+        // `accept` fails from now on.
+        let _ = self.listener.shutdown(Shutdown::Both);
     }
 }
 
@@ -113,21 +147,26 @@ fn remove_stale_socket(path: &Path) -> Result<(), String> {
 }
 
 /// Creates the listener. The mode is set before anybody can connect, without changing the process's umask.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+fn listen(path: &Path) -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    fs::set_permissions(path, Permissions::from_mode(0o660))?;
     socket.listen(BACKLOG)?;
-    Ok(UnixListener::from(std::os::fd::OwnedFd::from(socket)))
+    Ok(socket)
 }
 
 fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
-        let Ok(stream) = stream else {
-            // Out of file descriptors: retrying at once would not help.
-            thread::sleep(Duration::from_millis(100));
-            continue;
+        let stream = match stream {
+            Ok(stream) => stream,
+            // The socket has been shut down.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+            Err(_) => {
+                // Out of file descriptors: retrying at once would not help.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            }
         };
         let place = ConnectionGuard::take(&open);
         let handler = Arc::clone(handler);
@@ -160,6 +199,10 @@ impl Drop for ConnectionGuard {
 fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
     stream.set_read_timeout(Some(IO_TIMEOUT))?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
+    let caller = caller(stream);
+    let audit = |change: Option<Change>, failure: Option<&str>| {
+        change.iter().for_each(|change| handler.audit(&caller, change, failure));
+    };
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -170,19 +213,37 @@ fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()
         if line.last() != Some(&b'\n') {
             return answer(stream, &Response::Error(format!("a request is one line of up to {MAX_REQUEST} bytes")));
         }
-        let response = match serde_json::from_slice(&line) {
-            Ok(Request::Trace(request)) => return stream_trace(stream, handler, &request),
-            Ok(Request::Backup(request)) => back_up(stream, handler, &request),
-            Ok(request) => handler.handle(request),
-            Err(error) => Response::Error(format!("this is not a valid request: {error}")),
+        let request: Request = match serde_json::from_slice(&line) {
+            Ok(request) => request,
+            Err(error) => {
+                answer(stream, &Response::Error(format!("this is not a valid request: {error}")))?;
+                continue;
+            }
         };
+        let change = request.change();
+        let response = match request {
+            Request::Trace(request) => {
+                return stream_trace(stream, handler, &request, |failure| audit(change, failure));
+            }
+            Request::Timing(request) => return stream_timing(stream, handler, &request),
+            Request::Backup(request) => back_up(stream, handler, &request),
+            request => handler.handle(request),
+        };
+        audit(change, response.failure());
         answer(stream, &response)?;
     }
 }
 
 /// Streams messages until a limit is reached or the client disconnects; then the connection ends.
-fn stream_trace(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> io::Result<()> {
-    let mut source = match handler.trace(request) {
+fn stream_trace(
+    stream: &UnixStream,
+    handler: &dyn Handler,
+    request: &TraceRequest,
+    audit: impl FnOnce(Option<&str>),
+) -> io::Result<()> {
+    let started = handler.trace(request);
+    audit(started.as_ref().err().map(String::as_str));
+    let mut source = match started {
         Ok(source) => source,
         Err(why) => return answer(stream, &Response::Error(why)),
     };
@@ -206,6 +267,38 @@ fn stream_trace(stream: &UnixStream, handler: &dyn Handler, request: &TraceReque
     answer(stream, &Response::Trace(TraceEvent::Ended))
 }
 
+/// Sends the times of packets until the period ends or the client disconnects; then the connection ends.
+fn stream_timing(stream: &UnixStream, handler: &dyn Handler, request: &TimingRequest) -> io::Result<()> {
+    let mut source = match handler.timing(request) {
+        Ok(source) => source,
+        Err(why) => return answer(stream, &Response::Error(why)),
+    };
+    let mut next = Instant::now();
+    let end = request.for_ms.and_then(|length| next.checked_add(Duration::from_millis(length)));
+    loop {
+        // A measurement without an end has an interval.
+        next = request.next_update(next).into_iter().chain(end).min().unwrap_or(next);
+        while let left @ 1.. = next.saturating_duration_since(Instant::now()).as_nanos() {
+            thread::sleep(TRACE_TICK.min(Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))));
+            if has_gone(stream)? {
+                return Ok(());
+            }
+        }
+        let is_last = end.is_some_and(|end| next >= end);
+        let mut report = match source.report() {
+            Ok(report) => report,
+            Err(why) => return answer(stream, &Response::Error(why)),
+        };
+        if !is_last {
+            report.remove_histograms();
+        }
+        answer(stream, &Response::Timing(Box::new(TimingUpdate { report, is_last })))?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
 fn back_up(stream: &UnixStream, handler: &dyn Handler, request: &BackupRequest) -> Response {
     let mut told: Option<Instant> = None;
     let done = handler.backup(request, &mut |done, of| {
@@ -216,6 +309,12 @@ fn back_up(stream: &UnixStream, handler: &dyn Handler, request: &BackupRequest) 
         }
     });
     done.map_or_else(Response::Error, |report| Response::Backup(BackupEvent::Done(report)))
+}
+
+/// Returns who is connected. The process may have ended already.
+fn caller(stream: &UnixStream) -> Caller {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok();
+    Caller::Process { uid: peer.map(|peer| peer.uid.as_raw()), pid: peer.map(|peer| peer.pid.as_raw_nonzero().get()) }
 }
 
 /// Returns whether the client has closed the connection. Data sent during a trace also ends it.
@@ -238,7 +337,12 @@ fn answer(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
 /// The reason for having no response, with a remedy. A refusal by the server is a [`Response::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, String> {
     let stream = connect(path)?;
-    exchange(&stream, request).map_err(|error| silent(path, &error))
+    let response = exchange(&stream, request).map_err(|error| silent(path, &error))?;
+    // Clients on this machine show the reason, whatever its kind.
+    Ok(match response {
+        Response::NotFound(why) | Response::Conflict(why) | Response::Busy(why) => Response::Error(why),
+        response => response,
+    })
 }
 
 /// Requests a trace from the server whose control socket is at `path` and passes events to `on_event`, until the
@@ -263,6 +367,36 @@ pub fn trace(
             Response::Trace(TraceEvent::Ended) => return Ok(()),
             Response::Trace(event) => {
                 if on_event(event).is_break() {
+                    return Ok(());
+                }
+            }
+            Response::Error(why) => return Err(why),
+            other => return Err(format!("the server sent an unexpected answer: {other:?}")),
+        }
+    }
+}
+
+/// Requests a measurement of the times of packets from the server whose control socket is at `path` and passes updates
+/// to `on_update`, until the last one or until `on_update` stops it.
+///
+/// # Errors
+/// The reason why there is no measurement or why it ended early, with a remedy.
+pub fn timing(
+    path: &Path,
+    request: TimingRequest,
+    mut on_update: impl FnMut(TimingUpdate) -> ControlFlow<()>,
+) -> Result<(), String> {
+    let stream = connect(path)?;
+    let failed = |error| silent(path, &error);
+    let wait = IO_TIMEOUT.saturating_add(request.longest_silence());
+    send(&stream, &Request::Timing(request)).map_err(failed)?;
+    stream.set_read_timeout(Some(wait)).map_err(failed)?;
+    let mut reader = BufReader::new(&stream);
+    loop {
+        match receive(&mut reader).map_err(failed)? {
+            Response::Timing(update) => {
+                let is_last = update.is_last;
+                if on_update(*update).is_break() || is_last {
                     return Ok(());
                 }
             }

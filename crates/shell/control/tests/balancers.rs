@@ -155,7 +155,7 @@ fn each_target_error_names_its_line() {
             "[\"sip:\"]",
             "targets[0]: \"sip:\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060".to_owned(),
         ),
-        ("[\"sips:a\"]", "targets[0]: \"sips:a\": sips is not supported yet; write a sip: URI".to_owned()),
+        ("[\"sips:a;transport=udp\"]", "targets[0]: \"sips:a;transport=udp\" asks for UDP, which is never secure; leave the transport out".to_owned()),
         (
             "[\"sip:a\", { uri = \"sip:b\", weight = 0 }]",
             "targets[1].weight: a target with weight 0 would never get a call; choose 1 to 65535, or remove the target".to_owned(),
@@ -450,8 +450,8 @@ fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
     let around = TargetSources::default();
     for (text, expected) in [
         (
-            "1 sip:192.0.2.1\n\n1 sips:192.0.2.2\n",
-            ":3: \"sips:192.0.2.2\": sips is not supported yet; write a sip: URI",
+            "1 sip:192.0.2.1\n\n1 sip:192.0.2.2;transport=ws\n",
+            ":3: \"sip:192.0.2.2;transport=ws\" asks for a transport that is not supported yet, only udp, tcp and tls are; leave it out",
         ),
         ("1 sip:192.0.2.1 0 0 weight=0\n", ":1: \"weight=0\" is not a valid share"),
         ("1 sip:192.0.2.1\n1 192.0.2.1\n", ":2: sip:192.0.2.1 is already in line 1; remove one"),

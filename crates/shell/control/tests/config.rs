@@ -73,13 +73,14 @@ fn each_error_gives_line_key_and_hint() {
             r#"2: server.listen: the list is empty; give an address, such as "udp:0.0.0.0:5060""#,
         ),
         (
-            "[server]\nlisten = [\n  \"udp:127.0.0.1:5060\",\n  \"tls:0.0.0.0:5061\",\n]",
-            "4: server.listen[1]: tls is not supported yet, only udp and tcp are; write tcp:0.0.0.0:5061, or remove it",
+            "[server]\nlisten = [\n  \"udp:127.0.0.1:5060\",\n  \"sctp:0.0.0.0:5061\",\n]",
+            "4: server.listen[1]: \"sctp\" is not a transport; write udp, tcp, tls, ws or wss, then :ADDRESS:PORT, such as \
+             udp:0.0.0.0:5060",
         ),
         (
             "server.listen = [\"192.0.2.1\"]",
-            "1: server.listen[0]: \"192.0.2.1\" names no transport and address; write udp:ADDRESS:PORT or \
-             tcp:ADDRESS:PORT, such as udp:0.0.0.0:5060",
+            "1: server.listen[0]: \"192.0.2.1\" names no transport and address; write udp, tcp, tls, ws or \
+             wss, then :ADDRESS:PORT, such as udp:0.0.0.0:5060",
         ),
         ("server.listen = [\"tcp:[::1]\"]", r#"1: server.listen[0]: "tcp:[::1]" has no port; write tcp:[::1]:5060"#),
         (
@@ -94,6 +95,51 @@ fn each_error_gives_line_key_and_hint() {
         (
             "server.listen = [\"udp:127.0.0.1:1\", \"udp:127.0.0.1:1\"]",
             "1: server.listen[1]: udp:127.0.0.1:1 is listed twice; remove one",
+        ),
+        (
+            "[media]\nwhen = \"nat\"",
+            "2: media.when: no engine is given in media.engines; give one, such as \"udp:192.0.2.50:2223\"",
+        ),
+        (
+            "[media]\nengines = [\"tcp:192.0.2.50:2223\"]",
+            "2: media.engines[0]: \"tcp:192.0.2.50:2223\" is not an engine; write udp:ADDRESS:PORT, such as \
+             udp:192.0.2.50:2223",
+        ),
+        (
+            "[media]\nengines = [\"udp:192.0.2.50:1\", \"udp:192.0.2.50:1\"]",
+            "2: media.engines[1]: udp:192.0.2.50:1 is listed twice; remove one",
+        ),
+        ("[media]\ntimeout = \"11s\"", "2: media.timeout: 11s is longer than 10s; shorten it"),
+        (
+            "[trace.hep]\nsample = 0.5",
+            "1: trace.hep.to: the section has no collector; give its address, such as \"udp:192.0.2.60:9060\"",
+        ),
+        (
+            "[trace.hep]\nto = \"tls:homer:9061\"",
+            "2: trace.hep.to: \"tls:homer:9061\" is not supported: run a collector on this machine that forwards over TLS; \
+             write udp:HOST:PORT or tcp:HOST:PORT, such as udp:192.0.2.60:9060",
+        ),
+        (
+            "[trace.hep]\nto = \"udp:homer:9060\"\nsample = 10",
+            "3: trace.hep.sample: 10 is not a share from 0 to 1; write 0.1 for every tenth call",
+        ),
+        (
+            "[trace.hep]\nto = \"udp:homer:9060\"\nauth_key = \"a\"\nauth_key_file = \"b\"",
+            "4: trace.hep.auth_key_file: auth_key is also given; remove one of them",
+        ),
+        (
+            "[trace.otlp]\nto = \"https://tempo\"",
+            "2: trace.otlp.to: \"https://tempo\" is not supported: run a collector on this machine, which sends over TLS; \
+             write a URL such as \"http://127.0.0.1:4318\"",
+        ),
+        (
+            "[trace.otlp]\nto = \"http://tempo\"\nheaders = { Host = \"a\" }",
+            "3: trace.otlp.headers: Host is set by the server itself; remove it",
+        ),
+        (
+            "[trace.otlp]\nto = \"http://tempo\"\nheaders = { Authorization = \"se\\ncret\" }",
+            "3: trace.otlp.headers: \"Authorization\" is not a header field with one line of 1 to 4096 ASCII characters; \
+             correct it",
         ),
         (
             "[server]\ndomains = [\"sip:example.com\"]",
@@ -205,9 +251,39 @@ fn each_error_gives_line_key_and_hint() {
             "2: route[0].targets[1]: \"192.0.2.1\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060",
         ),
         (
-            "[[route]]\ntargets = [\"sip:192.0.2.1;transport=tls\"]",
-            "2: route[0].targets[0]: \"sip:192.0.2.1;transport=tls\" asks for a transport that is not supported yet, only \
-             udp and tcp are; leave it out",
+            "[[route]]\ntargets = [\"sip:192.0.2.1;transport=ws\"]",
+            "2: route[0].targets[0]: \"sip:192.0.2.1;transport=ws\" asks for a transport that is not supported yet, only \
+             udp, tcp and tls are; leave it out",
+        ),
+        (
+            "[server]\nlisten = [\"tls:0.0.0.0:5061\"]\n[tls]\nca = \"ca.pem\"",
+            "3: tls.certificates: server.listen has a tls address, but there is no certificate; name one: certificates = \
+             [{ certificate = \"FILE.pem\", key = \"KEY.pem\" }]",
+        ),
+        (
+            "[server]\nlisten = [\"wss:0.0.0.0:443\"]\n[websocket]\norigins = []",
+            "tls.certificates: server.listen has a wss address, but there is no certificate; name one: certificates = \
+             [{ certificate = \"FILE.pem\", key = \"KEY.pem\" }]",
+        ),
+        (
+            "[server]\nlisten = [\"ws:127.0.0.1:8080\"]",
+            "websocket.origins: server.listen has a ws address, but it is not said which web pages may connect; name \
+             their origins, such as [\"https://phone.example.com\"]; [] lets in programs only, [\"*\"] every page",
+        ),
+        (
+            "[websocket]\norigins = [\"https://a.example\", \"phone.example.com\"]",
+            "2: websocket.origins[1]: origin \"phone.example.com\" has no scheme: write it as https://phone.example.com",
+        ),
+        (
+            "[tcp]\nproxy_protocol_from = [\"10.0.0.0/8\", \"0.0.0.0/0\"]",
+            "2: tcp.proxy_protocol_from[1]: everybody could claim any address; name only the balancers in front of this \
+             server",
+        ),
+        ("[websocket]\nping = \"10ms\"", "2: websocket.ping: 10ms is not from 1s to 30d; choose a value in this range"),
+        (
+            "[tls]\nclient_certificates = \"optional\"",
+            "1: tls.ca: clients are asked for certificates, but any authority of the system could sign them; name the file \
+             of those you trust",
         ),
         (
             "[[route]]\nmatch = { domain = \"*.\" }",
@@ -502,6 +578,23 @@ fn all_settings_reach_the_shards() {
 }
 
 #[test]
+fn a_reload_keeps_the_health_of_media_engines() {
+    let config = |engines: &str, more: &str| parse(&format!("[media]\nengines = {engines}\nwhen = \"nat\"\n{more}"));
+    assert!(Config::default().media_policy(None).is_none());
+    let before = config("[\"udp:192.0.2.50:2223\"]", "").media_policy(None).expect("a policy");
+    let defaults = strowger_media::MediaPolicy::default();
+    assert_eq!((before.timeout, before.probe_interval), (defaults.timeout, defaults.probe_interval));
+    before.engines.iter().for_each(|engine| assert!(engine.handle_silence().is_some()));
+    let more = "on_failure = \"forward\"\ntimeout = \"2s\"\nprobe_interval = \"1s\"";
+    let after = config("[\"udp:[2001:db8::1]:2223\", \"udp:192.0.2.50:2223\"]", more);
+    let after = after.media_policy(Some(&before)).expect("a policy");
+    let out: Vec<_> = after.engines.iter().map(|engine| engine.is_out()).collect();
+    assert_eq!(out, [false, true]);
+    assert_eq!((after.when, after.on_failure), (strowger_media::When::Nat, strowger_media::FailurePolicy::Forward));
+    assert_eq!((after.timeout, after.probe_interval), (Duration::from_secs(2), Duration::from_secs(1)));
+}
+
+#[test]
 fn defaults_match_the_core() {
     let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
@@ -519,6 +612,29 @@ fn a_shown_config_parses_back() {
     let config =
         parse("[[route]]\nmatch = { method = \"INVITE\" }\ntargets = [\"sip:192.0.2.1\"]\n[timers]\nt1 = \"133.4ms\"");
     assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config);
+}
+
+#[test]
+fn secrets_of_collectors_are_read_from_files_and_never_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, secret) = (folder.path().join("strowger.toml"), folder.path().join("secret"));
+    let text = format!(
+        "[trace.hep]\nto = \"udp:homer:9060\"\nauth_key_file = {secret:?}\n[trace.otlp]\nto = \"http://tempo\"\n\
+         headers = {{ Authorization = \"Bearer hush\" }}\n"
+    );
+    std::fs::write(&file, &text).expect("written");
+    let error = Config::load_with_secrets(Some(&file)).expect_err("no file").to_string();
+    assert!(error.contains(":3: trace.hep.auth_key_file: ") && error.contains("cannot be read"), "{error}");
+    std::fs::write(&secret, "hush\n").expect("written");
+    let (config, _) = Config::load_with_secrets(Some(&file)).expect("valid");
+    assert_eq!(
+        config.trace.hep.auth_key.as_ref().map(strowger_control::config::values::Password::expose),
+        Some("hush")
+    );
+    let shown = format!("{:?} {}", config.trace, toml::to_string(&config).expect("TOML"));
+    assert!(!shown.contains("hush"), "{shown}");
+    let old = parse(&text);
+    assert_eq!(old.trace.otlp.headers["Authorization"].expose(), "Bearer hush");
 }
 
 #[test]
@@ -561,4 +677,16 @@ fn cores_beyond_the_last_worker_are_not_checked() {
     assert!(what.starts_with("2 cores for 1 worker: the extra cores are unused"), "{what}");
     let found = told("server.workers = 2\nserver.affinity = [0, 99]");
     assert_eq!(found.iter().map(|(key, _)| &**key).collect::<Vec<_>>(), ["server.affinity[1]"]);
+}
+
+#[test]
+fn web_pages_stay_reachable_without_record_route() {
+    let policy = |text: &str| {
+        let config = parse(&format!("[proxy]\nrecord_route = false\n{text}"));
+        let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
+        (snapshot.proxy.record_route, snapshot.proxy.only_where_needed)
+    };
+    assert!(!policy("").0);
+    let with_web_sockets = "[server]\nlisten = [\"ws:127.0.0.1:8080\"]\n[websocket]\norigins = []\n";
+    assert_eq!(policy(with_web_sockets), (true, true));
 }

@@ -96,8 +96,8 @@ fn each_trunk_error_is_reported() {
             "trunk[1].targets[1]: sip:a is listed twice; remove one (weight gives it a greater share)",
         ),
         (
-            "[[trunk]]\nname = \"b\"\ntargets = [\"sips:a\"]",
-            "trunk[1].targets[0]: \"sips:a\": sips is not supported yet; write a sip: URI",
+            "[[trunk]]\nname = \"b\"\ntargets = [\"sip:a;transport=ws\"]",
+            "trunk[1].targets[0]: \"sip:a;transport=ws\" asks for a transport that is not supported yet, only udp, tcp and tls are; leave it out",
         ),
     ] {
         let error = Config::parse(&format!("{TRUNK}{lines}")).expect_err(lines);

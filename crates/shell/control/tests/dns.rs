@@ -344,6 +344,34 @@ fn open_queries_are_answered_on_drop() {
 }
 
 #[test]
+fn a_retired_resolver_still_answers_what_it_was_asked() {
+    let server = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    server.set_read_timeout(Some(PATIENCE)).expect("settable");
+    let address = server.local_addr().expect("it is bound");
+    let resolver = resolver(address, reach(&[Transport::Udp], &[v4()]));
+    let successor = resolver.successor(&DnsConfig::new(reach(&[Transport::Udp], &[v4()]))).expect("a thread");
+    let (said, answers) = mpsc::channel();
+    resolver.ask(host("one"), Box::new(move |answer, _| said.send(answer).unwrap_or_default()));
+    let mut query = [0; 512];
+    let mut received = server.recv_from(&mut query).expect("it asks");
+    resolver.retire();
+    drop(resolver);
+    // Nothing exists, says the server to each question.
+    let answer = loop {
+        let (length, from) = received;
+        query[2] |= 0x80;
+        query[3] = 3;
+        server.send_to(&query[..length], from).expect("sent");
+        match answers.recv_timeout(Duration::from_millis(50)) {
+            Ok(answer) => break answer,
+            Err(_) => received = server.recv_from(&mut query).expect("it asks on"),
+        }
+    };
+    assert_eq!(answer, Err(LocateError::NoSuchName));
+    assert_eq!((successor.counts().queries, successor.counts().not_found), (1, 1), "the counters go on");
+}
+
+#[test]
 fn queries_beyond_the_limit_fail_at_once() {
     let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = silent.local_addr().expect("it is bound");

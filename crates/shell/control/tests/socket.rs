@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status};
+use strowger_control::protocol::{BackupReport, BackupRequest, Reloaded, Request, Response, Status};
 use strowger_control::socket::{ControlSocket, Handler, MAX_CONNECTIONS, MAX_REQUEST, ask, backup, is_running};
 
 struct Fake;
@@ -18,16 +18,23 @@ impl Handler for Fake {
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
             Request::Unregister { .. }
             | Request::Calls { .. }
-            | Request::Follow
+            | Request::Follow { .. }
+            | Request::CheckReload
+            | Request::CallSetups
+            | Request::EndCall { .. }
             | Request::Trace(_)
+            | Request::Timing(_)
             | Request::Backup(_)
             | Request::Targets { .. }
             | Request::Clusters(_)
             | Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::AddTarget(_)
-            | Request::RemoveTarget { .. } => Response::Error("not in this test".to_owned()),
-            Request::Reload => Response::Reloaded("done".to_owned()),
+            | Request::RemoveTarget { .. }
+            | Request::Bans { .. }
+            | Request::AddBan(_)
+            | Request::RemoveBan { .. } => Response::Error("not in this test".to_owned()),
+            Request::Reload => Response::Reloaded(Reloaded { result: "done".to_owned(), changes: Vec::new() }),
         }
     }
 
@@ -56,10 +63,13 @@ fn the_socket_answers_and_is_owner_only() {
     let path = folder.path().join("data/control.sock");
     let socket = open(&path).expect("free");
     let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
-    assert_eq!((mode(&path), mode(path.parent().expect("a folder"))), (0o600, 0o700));
+    assert_eq!((mode(&path), mode(path.parent().expect("a folder"))), (0o660, 0o700));
     let Response::Status(status) = ask(&path, &Request::Status).expect("answered") else { panic!("a status") };
     assert_eq!(status.registrations, 7);
-    assert_eq!(ask(&path, &Request::Reload), Ok(Response::Reloaded("done".to_owned())));
+    assert_eq!(
+        ask(&path, &Request::Reload),
+        Ok(Response::Reloaded(Reloaded { result: "done".to_owned(), changes: Vec::new() }))
+    );
     let request = Request::Registrations { user: Some("alice@example.com".to_owned()), limit: 3 };
     assert_eq!(ask(&path, &request), Ok(Response::Error("refused\nfor a test".to_owned())));
     drop(socket);

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use strowger_control::protocol::{Request, Response, TraceEvent, TraceFilter, TraceRequest, TracedMessage};
+use strowger_control::protocol::{Reloaded, Request, Response, TraceEvent, TraceFilter, TraceRequest, TracedMessage};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource, ask, trace};
 
 /// Sends the same messages to each trace, then nothing.
@@ -23,7 +23,7 @@ struct Source {
 
 impl Handler for Fake {
     fn handle(&self, _: Request) -> Response {
-        Response::Reloaded("as ever".to_owned())
+        Response::Reloaded(Reloaded { result: "as ever".to_owned(), changes: Vec::new() })
     }
 
     fn trace(&self, request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
@@ -57,6 +57,7 @@ impl Drop for Source {
 fn message(call_id: &str, number: u64) -> TracedMessage {
     TracedMessage {
         time: "2026-01-02T03:04:05.678Z".to_owned(),
+        unix_ns: 1_767_323_045_678_000_000,
         at_us: number,
         sent: false,
         transport: "UDP".to_owned(),
@@ -67,11 +68,13 @@ fn message(call_id: &str, number: u64) -> TracedMessage {
         call_id: call_id.to_owned(),
         length: 1,
         lines: None,
+        bytes: None,
+        cut: 0,
     }
 }
 
 fn request(for_ms: Option<u64>, count: Option<u64>) -> TraceRequest {
-    TraceRequest { filter: TraceFilter::CallId("c".to_owned()), for_ms, count, messages: false }
+    TraceRequest { filter: TraceFilter::CallId("c".to_owned()), for_ms, count, messages: false, bytes: false }
 }
 
 /// A server, its socket and a channel that receives a message for each ended trace.
@@ -105,7 +108,10 @@ fn a_trace_ends_after_its_message_count_and_other_requests_go_on() {
     ];
     assert_eq!(events, expected);
     heard.recv().expect("the trace was dropped");
-    assert_eq!(ask(&path, &Request::Status), Ok(Response::Reloaded("as ever".to_owned())));
+    assert_eq!(
+        ask(&path, &Request::Status),
+        Ok(Response::Reloaded(Reloaded { result: "as ever".to_owned(), changes: Vec::new() }))
+    );
 }
 
 #[test]

@@ -58,6 +58,15 @@ impl ClockPair {
         Timestamp::from_nanos(self.monotonic.as_nanos().saturating_sub(waited))
     }
 
+    /// Converts a monotonic time to real time. Times that must keep their order are converted by one pair: the two
+    /// clocks are read microseconds apart.
+    #[must_use]
+    pub fn real_time(&self, at: Timestamp) -> RealNanos {
+        let (own, at) = (self.monotonic.as_nanos(), at.as_nanos());
+        let since_pair = at.saturating_sub(own);
+        RealNanos(self.real.0.saturating_add(since_pair).saturating_sub(own.saturating_sub(at)))
+    }
+
     /// Returns the pair's real time in whole seconds.
     #[must_use]
     pub fn wall(&self) -> WallTime {
@@ -78,6 +87,8 @@ mod tests {
         assert_eq!(PAIR.arrival(Some(stamp)), Timestamp::from_millis(480));
         assert_eq!(PAIR.arrival(None), PAIR.monotonic);
         assert_eq!(PAIR.wall(), WallTime(1_700_000_000));
+        assert_eq!(PAIR.real_time(Timestamp::from_millis(480)), stamp);
+        assert_eq!(PAIR.real_time(Timestamp::from_millis(501)), RealNanos(PAIR.real.0 + 1_000_000));
     }
 
     #[test]

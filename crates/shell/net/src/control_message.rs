@@ -1,4 +1,4 @@
-//! Parser for control messages received with a datagram: timestamps, drop counts and ICMP errors.
+//! Parser for control messages received with a datagram: timestamps, drop counts, ICMP errors and send timestamps.
 
 use std::mem::size_of;
 
@@ -32,13 +32,35 @@ pub(crate) fn read_control(control: &[u8]) -> ControlData {
     beside
 }
 
-/// Extracts the error number from an error queue message (`sock_extended_err`, which starts with it).
-pub(crate) fn read_error(control: &[u8]) -> Option<i32> {
+/// A message of a socket's error queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// An error about a sent datagram, by its number; `None` if the kernel did not provide it.
+    Error(Option<i32>),
+    /// A sent datagram has reached the device. The key counts the datagrams for which this was requested.
+    Sent { key: u32, at: RealNanos },
+}
+
+/// Reads a message of the error queue: `sock_extended_err`, and a timestamp if it is one of a sent datagram.
+pub(crate) fn read_queued(control: &[u8]) -> Queued {
     let is_error = |level, kind| {
         (level, kind) == (libc::SOL_IP, libc::IP_RECVERR) || (level, kind) == (libc::SOL_IPV6, libc::IPV6_RECVERR)
     };
-    let (_, _, data) = Messages { rest: control }.find(|(level, kind, _)| is_error(*level, *kind))?;
-    data.first_chunk().map(|errno| i32::from_ne_bytes(*errno))
+    let mut messages = Messages { rest: control };
+    let Some((_, _, data)) = messages.find(|(level, kind, _)| is_error(*level, *kind)) else {
+        return Queued::Error(None);
+    };
+    match data {
+        [_, _, _, _, libc::SO_EE_ORIGIN_TIMESTAMPING, _, _, _, _, _, _, _, key @ ..] => {
+            let is_stamp = |level, kind| (level, kind) == (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
+            let stamp = Messages { rest: control }.find(|(level, kind, _)| is_stamp(*level, *kind));
+            match (key.first_chunk(), stamp.and_then(|(_, _, data)| read_timespec(data))) {
+                (Some(key), Some(at)) => Queued::Sent { key: u32::from_ne_bytes(*key), at },
+                _ => Queued::Error(None),
+            }
+        }
+        data => Queued::Error(data.first_chunk().map(|errno| i32::from_ne_bytes(*errno))),
+    }
 }
 
 fn read_timespec(data: &[u8]) -> Option<RealNanos> {
@@ -104,9 +126,23 @@ mod tests {
             let mut record = libc::ECONNREFUSED.to_ne_bytes().to_vec();
             record.extend([libc::SO_EE_ORIGIN_ICMP, 3, 3, 0]);
             let error = message(level, kind, &record);
-            assert_eq!(read_error(&[stamp(1, 1), error].concat()), Some(libc::ECONNREFUSED));
+            assert_eq!(read_queued(&[stamp(1, 1), error].concat()), Queued::Error(Some(libc::ECONNREFUSED)));
         }
-        assert_eq!(read_error(&stamp(1, 1)), None);
+        assert_eq!(read_queued(&stamp(1, 1)), Queued::Error(None));
+    }
+
+    #[test]
+    fn a_send_timestamp_is_not_an_error() {
+        let mut record = libc::ENOMSG.to_ne_bytes().to_vec();
+        record.extend([libc::SO_EE_ORIGIN_TIMESTAMPING, 0, 0, 0]);
+        record.extend([0_u32.to_ne_bytes(), 7_u32.to_ne_bytes()].concat());
+        let report = message(libc::SOL_IP, libc::IP_RECVERR, &record);
+        let times = [3_i64, 9, 0, 0, 0, 0].map(i64::to_ne_bytes).concat();
+        let times = message(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &times);
+        let sent = Queued::Sent { key: 7, at: RealNanos(3_000_000_009) };
+        assert_eq!(read_queued(&[times.clone(), report.clone()].concat()), sent);
+        assert_eq!(read_queued(&[report.clone(), times].concat()), sent);
+        assert_eq!(read_queued(&report), Queued::Error(None));
     }
 
     #[test]
@@ -114,12 +150,12 @@ mod tests {
         let whole = [stamp(3, 9), message(libc::SOL_IP, libc::IP_RECVERR, &[0; 16])].concat();
         for length in 0..whole.len() {
             let cut = whole.get(..length).expect("within");
-            let _ = (read_control(cut), read_error(cut));
+            let _ = (read_control(cut), read_queued(cut));
         }
         for claimed in [0, 1, HEADER_BYTES - 1, HEADER_BYTES, usize::MAX - 3, usize::MAX] {
             let mut bytes = whole.clone();
             bytes.splice(..LENGTH_BYTES, claimed.to_ne_bytes());
-            let _ = (read_control(&bytes), read_error(&bytes));
+            let _ = (read_control(&bytes), read_queued(&bytes));
         }
     }
 }

@@ -14,7 +14,6 @@ pub(crate) struct Label(usize);
 pub(crate) enum Comparison {
     Equal = 0x10,
     AtLeast = 0x30,
-    NotEqual = 0x50,
 }
 
 /// An arithmetic or bit operation on a register.

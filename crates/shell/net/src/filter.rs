@@ -2,11 +2,11 @@
 //!
 //! It computes the [position](strowger_overload::position()) of a message from its bytes, as the worker does, and
 //! drops the message if the filter does not pass that position for its kind. Requests with a To tag belong to a
-//! dialog and always pass, as do requests to an emergency service.
+//! dialog and always pass, as do requests to an emergency service and keep-alives of STUN.
 
 use std::net::{IpAddr, SocketAddr};
 
-use strowger_overload::{Filter, FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR};
+use strowger_overload::{Filter, FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, STUN_COOKIE};
 
 use crate::bpf::{self, Instruction};
 
@@ -189,6 +189,11 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
     let invite = program.here();
     program.prepend(&[program.jump_to(judge, 0)]);
     program.prepend(&kind(FilteredKind::Other));
+    program.prepend(&[program.jump_to(pass, 0)]);
+    program.prepend(&[
+        bpf::load_word(word(MESSAGE + STUN_COOKIE.len())),
+        bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(STUN_COOKIE), 0, 1),
+    ]);
     program.prepend(&[program.jump_to(judge, 0)]);
     program.prepend(&kind(FilteredKind::Register));
     program.prepend(&[bpf::jump_if(libc::BPF_JEQ, first(b"REGI"), 0, 3)]);
@@ -241,6 +246,12 @@ mod tests {
             "x".repeat(filler)
         )
         .into_bytes()
+    }
+
+    /// A keep-alive of STUN.
+    fn binding_request(length: usize) -> Vec<u8> {
+        let length_field = u16::try_from(length).expect("short").to_be_bytes();
+        [&[0, 1][..], &length_field, &STUN_COOKIE, &[7; 12], &vec![b'x'; length]].concat()
     }
 
     /// Returns the messages that arrive at a socket with the filter: the classic program, and the one with shared
@@ -327,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_in_progress_emergencies_and_trunks_pass() {
+    fn calls_in_progress_emergencies_trunks_and_keep_alives_pass() {
         let mut closed = Filter::OPEN;
         [FilteredKind::Call, FilteredKind::Other].iter().for_each(|kind| closed.set(*kind, 0));
         let uri = "sip:bob@example.com";
@@ -340,6 +351,7 @@ mod tests {
                 }
                 passing.push(request("INVITE", "urn:service:sos.fire", 1, "To: <urn:service:sos>", filler));
                 passing.push(request("REGISTER", uri, 1, "To: <sip:bob@example.com>", filler));
+                passing.push(binding_request(filler));
             }
             let Some(found) = arriving(local, closed, &[], &passing) else { return };
             assert!(found == passing, "{} of {}", found.len(), passing.len());

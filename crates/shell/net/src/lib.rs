@@ -5,7 +5,7 @@
 //! pass every [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
 //! [`UdpSocket::poll_error`] for ICMP errors. Once the buffers have grown, nothing here allocates per packet.
 //!
-//! For streams, a worker has a [`TcpListener`] per listen address and a [`TcpStream`] per connection. The worker does
+//! For streams, a worker has a [`StreamSocket`] per listen address and a [`Channel`] per connection. The worker does
 //! the framing and queueing.
 //!
 //! Only the programs that the kernel runs to [sort](ReceiverSelection) and to [drop](PacketFilter) arriving datagrams
@@ -32,10 +32,12 @@ mod limits;
 mod memory_filter;
 mod recv_arena;
 mod reuseport;
+mod scheduling;
 mod send;
+mod send_stamps;
 mod sources;
+mod stream;
 mod sys;
-mod tcp;
 mod udp;
 
 pub use batch::{Datagram, RecvBatch};
@@ -50,7 +52,13 @@ pub use limits::{is_out_of_files, raise_open_files, shorten_slice};
 pub use memory_filter::FilterMemory;
 pub use recv_arena::RECV_BATCH;
 pub use reuseport::{ReceiverSelection, Receivers};
+pub use scheduling::{Policy, Scheduling};
 pub use send::{Flush, OrderingKey, SEND_BATCH, SEND_QUEUE, SendBatch};
+pub use send_stamps::SendStamp;
 pub use sources::KnownSources;
-pub use tcp::{BACKLOG, IoOutcome, TcpListener, TcpStream};
+pub use stream::{
+    AcceptedStream, AllowedOrigins, BACKLOG, CertificateFiles, CertificateStatus, Channel, ClientCertificates,
+    IoOutcome, Progress, ResumptionOfClients, StreamSocket, SubjectNames, TcpListener, TcpStream, TlsContext, TlsError,
+    TlsSettings, WebSocket, WebSocketContext, WebSocketInput, identities, is_same_domain, speaks_for,
+};
 pub use udp::{BufferSizes, DEFAULT_BUFFER_BYTES, UdpSocket};

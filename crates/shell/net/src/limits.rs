@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use crate::scheduling::{Policy, Scheduling};
 use crate::sys;
 
 /// Raises the soft limit on open files as far as possible without privilege and returns it. Each connection uses one
@@ -23,7 +24,11 @@ pub fn raise_open_files() -> io::Result<u64> {
 /// # Errors
 /// When the system refuses; nothing is changed.
 pub fn shorten_slice(slice: Duration) -> io::Result<()> {
-    sys::set_slice(u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX))
+    let current = Scheduling::of(0)?;
+    if !matches!(current.policy, Policy::Other | Policy::Batch) {
+        return Ok(());
+    }
+    Scheduling { slice_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX), ..current }.set(0)
 }
 
 /// Returns whether an error means that the process or the system has reached its limit of open files.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use strowger_overload::{
     FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, MIX_FACTORS, MIX_SHIFTS, PROVEN_BITS,
-    PROVEN_WORDS, SOURCE_V4,
+    PROVEN_WORDS, SOURCE_V4, STUN_COOKIE,
 };
 
 use crate::bpf::{in_network_header, source_offset};
@@ -93,15 +93,19 @@ fn find_kind(
     io: ExitLabels,
 ) {
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
-    let is_known = program.label();
+    let (is_known, is_call) = (program.label(), program.label());
     let set_kind = |program: &mut Assembler, kind: FilteredKind| {
         program.alu32_constant(Operation::Set, KIND, bytes(passing_word(worker, kind)));
     };
     program.load_packet(word(MESSAGE));
     set_kind(program, FilteredKind::Register);
     program.jump_if(Comparison::Equal, LOADED, first(b"REGI"), is_known);
+    program.jump_if(Comparison::Equal, LOADED, first(b"INVI"), is_call);
+    program.load_packet(word(MESSAGE + STUN_COOKIE.len()));
+    program.jump_if(Comparison::Equal, LOADED, first(&STUN_COOKIE), io.pass);
     set_kind(program, FilteredKind::Other);
-    program.jump_if(Comparison::NotEqual, LOADED, first(b"INVI"), is_known);
+    program.jump(is_known);
+    program.bind(is_call);
     program.load_packet(word(MESSAGE + b"INVITE ".len()));
     program.alu32_constant(Operation::And, LOADED, UPPER_CASE);
     program.jump_if(Comparison::Equal, LOADED, first(b"URN:"), io.pass);

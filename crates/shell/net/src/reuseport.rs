@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use strowger_overload::IN_PROGRESS;
+use strowger_overload::{IN_PROGRESS, STUN_COOKIE};
 
 use crate::bpf::{self, Instruction};
 
@@ -63,10 +63,12 @@ fn sort(all: u32) -> Vec<Instruction> {
     let mut program = vec![bpf::load_word(0)];
     let new_work = [bpf::load_constant(all), bpf::store(FIRST), bpf::jump(2)];
     let in_progress = [bpf::load_constant(0), bpf::store(FIRST)];
+    let stun = [bpf::load_word(4), bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(STUN_COOKIE), new_work.len(), 0)];
     for (at, word) in words().enumerate() {
         let comparisons_left = words().count() - at - 1;
-        program.push(bpf::jump_if(libc::BPF_JEQ, word, comparisons_left + new_work.len(), 0));
+        program.push(bpf::jump_if(libc::BPF_JEQ, word, comparisons_left + stun.len() + new_work.len(), 0));
     }
+    program.extend(stun);
     program.extend(new_work);
     program.extend(in_progress);
     program
@@ -203,7 +205,8 @@ mod tests {
             for bytes in [&b"REGISTER sip:a"[..], b"OPTIONS sip:a", b"GET / HTTP/1.1"] {
                 assert_eq!(receive(Receivers::ByPeer(1), bytes), BTreeSet::from([3]));
             }
-            for bytes in [&b"ACK sip:a"[..], b"BYE sip:a", b"CANCEL sip:a", b"\r\n\r\n", b"\r\n", b""] {
+            let stun = [&[0, 1, 0, 0][..], &STUN_COOKIE, &[7; 12]].concat();
+            for bytes in [&b"ACK sip:a"[..], b"BYE sip:a", b"CANCEL sip:a", b"\r\n\r\n", b"\r\n", b"", &stun] {
                 assert_eq!(receive(Receivers::ByPeer(1), bytes), BTreeSet::from([0]));
             }
         }

@@ -4,6 +4,7 @@
 //! Every function has a safe interface. Pointers passed to the kernel are created here and do not outlive the call.
 
 pub(crate) mod map;
+pub(crate) mod scheduling;
 
 use std::ffi::c_int;
 use std::io;
@@ -13,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::address::{self, RAW_BYTES};
-use crate::control_message;
+use crate::control_message::{self, Queued};
 use crate::send::{MAX_SEGMENT_BYTES, MAX_SEGMENTS, SEND_BATCH};
 
 /// Room for an extended error with the router's address (64 bytes), a timestamp and future additions.
@@ -46,6 +47,32 @@ pub(crate) fn attach_program(socket: BorrowedFd<'_>, name: c_int, program: &[lib
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Control messages of a sent message. The kernel is given both, only the second, or only the first.
+#[repr(C)]
+struct SendControl {
+    stamp: MaybeUninit<StampRequest>,
+    cut: MaybeUninit<SegmentSize>,
+}
+
+/// Control message that requests a timestamp of when the message reaches the device (`SO_TIMESTAMPING`).
+#[repr(C)]
+struct StampRequest {
+    header: libc::cmsghdr,
+    flags: u32,
+    _to_the_next: [u8; 4],
+}
+
+impl StampRequest {
+    fn new() -> Self {
+        // SAFETY: a `cmsghdr` consists of integers, for which zero is valid.
+        let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
+        header.cmsg_len = (mem::offset_of!(Self, flags) + size_of::<u32>()) as _;
+        header.cmsg_level = libc::SOL_SOCKET;
+        header.cmsg_type = libc::SO_TIMESTAMPING;
+        Self { header, flags: libc::SOF_TIMESTAMPING_TX_SOFTWARE, _to_the_next: [0; 4] }
+    }
+}
+
 /// Control message that makes the kernel split a message into datagrams of one length (`UDP_SEGMENT`).
 #[repr(C)]
 struct SegmentSize {
@@ -57,7 +84,9 @@ struct SegmentSize {
 /// A message that may carry several datagrams.
 struct SegmentedMessage<'b> {
     header: &'b mut libc::mmsghdr,
-    cut: &'b mut MaybeUninit<SegmentSize>,
+    control: &'b mut SendControl,
+    /// Whether the message requests a timestamp.
+    is_stamped: bool,
     count: &'b mut u8,
     length: usize,
     peer: SocketAddr,
@@ -74,9 +103,14 @@ impl SegmentedMessage<'_> {
             return false;
         }
         if *self.count == 1 {
-            let cut = self.cut.write(SegmentSize::into_datagrams(length));
-            self.header.msg_hdr.msg_control = (&raw mut *cut).cast();
-            self.header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
+            self.control.cut.write(SegmentSize::into_datagrams(length));
+            let (control, bytes) = if self.is_stamped {
+                ((&raw mut *self.control).cast(), size_of::<SendControl>())
+            } else {
+                ((&raw mut self.control.cut).cast(), size_of::<SegmentSize>())
+            };
+            self.header.msg_hdr.msg_control = control;
+            self.header.msg_hdr.msg_controllen = bytes as _;
         }
         self.header.msg_hdr.msg_iovlen += 1;
         *self.count += 1;
@@ -109,20 +143,21 @@ pub(crate) struct SendResult {
 ///
 /// If none were accepted, the error is about the first one or is a pending error of an earlier datagram. With
 /// segmentation on, consecutive datagrams of one length to one peer leave as one message, and the error may be that
-/// this is not possible.
+/// this is not possible. With `stamps_first`, the kernel reports when the first message reaches the device.
 pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = (&'a [u8], SocketAddr)>,
     joins: bool,
+    stamps_first: bool,
 ) -> io::Result<SendResult> {
     let mut names = [const { MaybeUninit::<address::RawAddress>::uninit() }; SEND_BATCH];
     let mut segments = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_BATCH];
-    let mut cuts = [const { MaybeUninit::<SegmentSize>::uninit() }; SEND_BATCH];
+    let mut controls = [const { SendControl { stamp: MaybeUninit::uninit(), cut: MaybeUninit::uninit() } }; SEND_BATCH];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_BATCH];
     let mut counts = [0_u8; SEND_BATCH];
     // The iovecs of a message are adjacent, so one pointer covers them all.
     let mut segment = segments.as_mut_ptr().cast::<libc::iovec>();
-    let mut rows = names.iter_mut().zip(&mut cuts).zip(&mut headers).zip(&mut counts);
+    let mut rows = names.iter_mut().zip(&mut controls).zip(&mut headers).zip(&mut counts);
     let (mut used, mut last) = (0, None::<SegmentedMessage<'_>>);
     for (bytes, peer) in messages.take(SEND_BATCH) {
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -135,20 +170,27 @@ pub(crate) fn send<'a>(
         if joins && last.as_mut().is_some_and(|last| last.try_push(bytes.len(), peer)) {
             continue;
         }
-        let Some((((name, cut), header), count)) = rows.next() else { break };
+        let Some((((name, control), header), count)) = rows.next() else { break };
         let name = name.write(address::encode(peer));
         let mut message = empty_message();
         message.msg_name = name.bytes.as_mut_ptr().cast();
         message.msg_namelen = name.length;
         message.msg_iov = own;
         message.msg_iovlen = 1;
+        let is_stamped = stamps_first && used == 0;
+        if is_stamped {
+            control.stamp.write(StampRequest::new());
+            // Covers the segment size too, which may follow.
+            message.msg_control = (&raw mut *control).cast();
+            message.msg_controllen = size_of::<StampRequest>() as _;
+        }
         let header = header.write(libc::mmsghdr { msg_hdr: message, msg_len: 0 });
         *count = 1;
-        last = Some(SegmentedMessage { header, cut, count, length: bytes.len(), peer });
+        last = Some(SegmentedMessage { header, control, is_stamped, count, length: bytes.len(), peer });
         used += 1;
     }
     // SAFETY: `used` headers were written above. Each points to its own name, to as many own iovecs as it states,
-    // possibly to a control message, and through the iovecs to bytes borrowed for 'a. The kernel only reads all of
+    // possibly to written control messages, and through the iovecs to bytes borrowed for 'a. The kernel only reads all of
     // these and writes `msg_len` of the headers.
     let sent =
         unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), used, libc::MSG_DONTWAIT as _) };
@@ -173,9 +215,9 @@ pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], peer: SocketAddr) -
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes one message from the socket's error queue: destination of the lost datagram, and error number. Either is
-/// `None` if the kernel did not provide it.
-pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAddr>, Option<i32>)> {
+/// Takes one message from the socket's error queue: the destination of a lost datagram, `None` if the kernel did not
+/// provide it, and what the message says.
+pub(crate) fn take_queued(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAddr>, Queued)> {
     let mut name = Name::uninit();
     let mut control = MaybeUninit::<Control>::uninit();
     let mut message = empty_message();
@@ -194,7 +236,7 @@ pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAdd
     let name = unsafe { written(&name, message.msg_namelen) };
     // SAFETY: the kernel wrote `msg_controllen` bytes of the control buffer.
     let control = unsafe { written(&control, message.msg_controllen) };
-    Ok((address::decode(name), control_message::read_error(control)))
+    Ok((address::decode(name), control_message::read_queued(control)))
 }
 
 /// Raises the soft limit on open files to the hard limit and returns it.
@@ -247,33 +289,6 @@ pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8]))
         on_address(interface.ifa_flags, unsafe { std::slice::from_raw_parts(interface.ifa_addr.cast(), length) });
     }
     Ok(())
-}
-
-/// Sets the scheduler slice of the calling thread if it runs under the default policy.
-pub(crate) fn set_slice(nanos: u64) -> io::Result<()> {
-    let size = size_of::<libc::sched_attr>() as libc::c_uint;
-    let mut attributes = libc::sched_attr {
-        size,
-        sched_policy: 0,
-        sched_flags: 0,
-        sched_nice: 0,
-        sched_priority: 0,
-        sched_runtime: 0,
-        sched_deadline: 0,
-        sched_period: 0,
-    };
-    // SAFETY: 0 is the calling thread; the pointer is to a live `sched_attr` whose size is passed to the kernel.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    if got != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if !matches!(i32::try_from(attributes.sched_policy), Ok(libc::SCHED_OTHER | libc::SCHED_BATCH)) {
-        return Ok(());
-    }
-    attributes.sched_runtime = nanos;
-    // SAFETY: as above; the kernel only reads it.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn empty_message() -> libc::msghdr {

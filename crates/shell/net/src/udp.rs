@@ -14,12 +14,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 use strowger_foundation::Transport;
 
 use crate::batch::RecvBatch;
+use crate::clock::RealNanos;
+use crate::control_message::Queued;
 use crate::counters::Counters;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
 use crate::filter::{self, PacketFilter};
 use crate::memory_filter::{self, FilterMemory};
 use crate::reuseport::{self, ReceiverSelection};
 use crate::send::{Flush, SendBatch, Window};
+use crate::send_stamps::{self, SendStamp, SendStamps};
 use crate::sys::{self, SendResult};
 
 /// Default size for [`UdpSocket::bind`]: a few thousand messages in each direction.
@@ -64,6 +67,8 @@ pub struct UdpSocket {
     last_drops: u32,
     /// State of segmented sending; `None` if unsupported.
     segmentation: Option<SegmentationState>,
+    /// Timestamps of sent datagrams; `None` if not enabled.
+    stamps: Option<Box<SendStamps>>,
     counters: Counters,
 }
 
@@ -116,6 +121,7 @@ impl UdpSocket {
             granted: got,
             last_drops: 0,
             segmentation: None,
+            stamps: None,
             counters: Counters::default(),
         })
     }
@@ -134,6 +140,44 @@ impl UdpSocket {
         sys::set_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0)?;
         self.segmentation = Some(SegmentationState { is_allowed, apart: 0 });
         Ok(())
+    }
+
+    /// Enables [`stamp_next`](Self::stamp_next).
+    ///
+    /// # Errors
+    /// When the kernel is older than 6.12: it would also add a second timestamp to each received datagram.
+    pub fn enable_send_stamps(&mut self) -> io::Result<()> {
+        sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, send_stamps::OPTIONS)?;
+        self.stamps = Some(Box::new(SendStamps::new()));
+        Ok(())
+    }
+
+    /// Requests that the kernel reports when the first datagram of the next [`send`](Self::send), which begins at
+    /// `begun`, is passed to the device. If that datagram is sent in segments, the stamp is of all of them.
+    /// [`poll_send_stamp`](Self::poll_send_stamp) returns the time with `tag`.
+    ///
+    /// Does nothing unless [enabled](Self::enable_send_stamps).
+    pub fn stamp_next(&mut self, begun: RealNanos, tag: u32) {
+        if let Some(stamps) = &mut self.stamps {
+            stamps.request(begun, tag);
+        }
+    }
+
+    /// Returns the next time that has been reported. [`poll_error`](Self::poll_error) collects them.
+    pub fn poll_send_stamp(&mut self) -> Option<SendStamp> {
+        self.stamps.as_mut()?.poll()
+    }
+
+    /// Returns whether stamps of sent datagrams are [enabled](Self::enable_send_stamps).
+    #[must_use]
+    pub const fn has_send_stamps(&self) -> bool {
+        self.stamps.is_some()
+    }
+
+    /// Returns the number of requested stamps that were not reported.
+    #[must_use]
+    pub fn lost_send_stamps(&self) -> u64 {
+        self.stamps.as_ref().map_or(0, |stamps| stamps.lost())
     }
 
     /// Selects which sockets of this address receive, effective at once and for all of them. Sockets are numbered in
@@ -228,7 +272,7 @@ impl UdpSocket {
     /// Sends the waiting datagrams of `batch`. Each datagram that the kernel refuses is reported to `on_error` and
     /// does not hold up the others. Never blocks.
     pub fn send(&mut self, batch: &mut SendBatch, on_error: impl FnMut(PeerError)) -> Flush {
-        let Self { socket, segmentation: joining, counters, .. } = self;
+        let Self { socket, segmentation: joining, stamps, counters, .. } = self;
         let mut joining = joining.as_mut().and_then(SegmentationState::now);
         if joining.is_some() && batch.len() > 1 {
             batch.group_segments();
@@ -236,25 +280,42 @@ impl UdpSocket {
         let mut joined = 0;
         let transmit = |window: Window<'_>| {
             let mut rest = window.clone();
-            match (rest.next(), rest.next()) {
+            let request = stamps.as_mut().and_then(|stamps| stamps.take_request());
+            let sent = match (rest.next(), rest.next()) {
                 // For a single datagram the plain call is cheaper.
-                (Some(only), None) => sys::send_one(socket.as_fd(), &only.bytes, only.peer).map(|()| 1),
-                _ => send_window(socket.as_fd(), &window, joining.as_deref_mut()).map(|taken| {
+                (Some(only), None) if request.is_none() => {
+                    sys::send_one(socket.as_fd(), &only.bytes, only.peer).map(|()| 1)
+                }
+                _ => send_window(socket.as_fd(), &window, joining.as_deref_mut(), request.is_some()).map(|taken| {
                     joined += taken.joined as u64;
                     taken.datagrams
                 }),
+            };
+            if let (Some(stamps), Some(request)) = (stamps.as_mut(), request) {
+                stamps.on_sent(request, sent.as_ref().is_ok_and(|count| *count > 0));
             }
+            sent
         };
         let flush = batch.flush(counters, transmit, on_error);
         counters.segmented += joined;
+        // What was not sent at once would be sent at a time that nobody knows.
+        if let Some(stamps) = stamps {
+            stamps.take_request();
+        }
         flush
     }
 
-    /// Takes one ICMP error about datagrams sent earlier. Never blocks.
+    /// Takes one ICMP error about datagrams sent earlier, and all [send stamps](Self::poll_send_stamp) before it. Never
+    /// blocks.
     pub fn poll_error(&mut self) -> Option<PeerError> {
         loop {
-            match sys::take_error(self.socket.as_fd()) {
-                Ok((peer, errno)) => {
+            match sys::take_queued(self.socket.as_fd()) {
+                Ok((_, Queued::Sent { key, at })) => {
+                    if let Some(stamps) = &mut self.stamps {
+                        stamps.on_stamp(key, at);
+                    }
+                }
+                Ok((peer, Queued::Error(errno))) => {
                     self.counters.icmp_errors += 1;
                     if let (Some(peer), Some(errno)) = (peer, errno) {
                         return Some(PeerError { peer, cause: Cause::of_icmp(errno) });
@@ -317,21 +378,22 @@ fn send_window(
     socket: BorrowedFd<'_>,
     window: &Window<'_>,
     joining: Option<&mut SegmentationState>,
+    stamps_first: bool,
 ) -> io::Result<SendResult> {
     let messages = || window.clone().map(|slot| (slot.bytes.as_slice(), slot.peer));
     let Some(joining) = joining.filter(|joining| joining.apart == 0) else {
-        return sys::send(socket, messages(), false);
+        return sys::send(socket, messages(), false, stamps_first);
     };
-    let mut sent = sys::send(socket, messages(), true);
+    let mut sent = sys::send(socket, messages(), true, stamps_first);
     // A pending error of an earlier datagram says nothing about these, and is returned only once.
     if sent.as_ref().is_err_and(|error| error.raw_os_error().is_some_and(may_be_pending)) {
-        sent = sys::send(socket, messages(), true);
+        sent = sys::send(socket, messages(), true, stamps_first);
     }
     match sent {
         // The segmentation itself may be refused: the device does not compute checksums, the path MTU is too small,
         // or memory for a large buffer is lacking. Sending one by one shows which peer an error is about.
         Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            let sent = sys::send(socket, messages(), false);
+            let sent = sys::send(socket, messages(), false, stamps_first);
             let is_about_joining = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE));
             if is_about_joining && sent.is_ok() {
                 joining.apart = SEGMENTATION_BACKOFF;

@@ -4,10 +4,12 @@ mod common;
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use common::{DeadPeer, End, bind, loopbacks, spin_until};
 use strowger_foundation::Timestamp;
-use strowger_net::{BufferSizes, Cause, Clock, Flush, PeerError, RECV_BATCH, RecvBatch, UdpSocket};
+use strowger_net::{BufferSizes, Cause, Clock, Flush, PeerError, RECV_BATCH, RecvBatch, SendStamp, UdpSocket};
 
 fn payload(number: usize) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
@@ -233,6 +235,89 @@ fn the_kernel_stamps_each_datagram() {
         let arrivals: Vec<Timestamp> = stamps.iter().map(|stamp| pair.arrival(Some(*stamp))).collect();
         assert!(arrivals.is_sorted() && arrivals.iter().all(|arrival| *arrival <= pair.monotonic));
     }
+}
+
+/// Enables stamps of sent datagrams; returns whether the kernel has them.
+fn enable_send_stamps(end: &mut End) -> bool {
+    let enabled = end.socket.enable_send_stamps();
+    enabled.as_ref().inspect_err(|error| eprintln!("skipped: {error}")).is_ok()
+}
+
+/// Returns the stamps reported within the deadline.
+fn stamps(end: &mut End, count: usize) -> Vec<SendStamp> {
+    let mut found = Vec::new();
+    spin_until(|| {
+        while end.socket.poll_error().is_some() {}
+        found.extend(std::iter::from_fn(|| end.socket.poll_send_stamp()));
+        found.len() >= count
+    });
+    found
+}
+
+#[test]
+fn the_time_to_the_device_is_reported_for_single_and_segmented_sends() {
+    for (ip, segmented) in loopbacks().into_iter().flat_map(|ip| [(ip, false), (ip, true)]) {
+        let (mut here, there) = (End::bind(ip), End::bind(ip));
+        if !enable_send_stamps(&mut here) {
+            return;
+        }
+        if segmented && here.socket.enable_segmentation(Arc::new(AtomicBool::new(true))).is_err() {
+            continue;
+        }
+        let clock = Clock::start();
+        for (tag, count) in [1, 7, 1, 64].into_iter().enumerate() {
+            let began = clock.pair();
+            here.socket.stamp_next(began.real, tag as u32);
+            for _ in 0..count {
+                here.commit(there.addr(), &payload(1));
+            }
+            assert_eq!(here.send(), Flush::Done);
+            let elapsed = clock.now() - began.monotonic;
+            let [stamp] = stamps(&mut here, 1)[..] else { panic!("one stamp") };
+            assert_eq!(stamp.tag, tag as u32);
+            assert!(u128::from(stamp.nanos) <= elapsed.as_nanos(), "{ip} {segmented}: {stamp:?} within {elapsed:?}");
+        }
+        assert_eq!((here.socket.lost_send_stamps(), here.socket.counters().icmp_errors), (0, 0));
+        assert_eq!(here.socket.counters().segmented > 0, segmented);
+    }
+}
+
+#[test]
+fn stamps_and_icmp_errors_are_told_apart() {
+    let (mut here, there) = (End::bind("127.0.0.1"), End::bind("127.0.0.1"));
+    if !enable_send_stamps(&mut here) {
+        return;
+    }
+    let dead = DeadPeer::new("127.0.0.1");
+    for tag in 0..5 {
+        here.socket.stamp_next(Clock::start().pair().real, tag);
+        here.commit(dead.addr, b"x");
+        here.commit(there.addr(), b"x");
+        assert_eq!(here.send(), Flush::Done);
+    }
+    let (mut errors, mut found) = (Vec::new(), Vec::new());
+    spin_until(|| {
+        errors.extend(std::iter::from_fn(|| here.socket.poll_error()).map(|error| error.peer));
+        found.extend(std::iter::from_fn(|| here.socket.poll_send_stamp()).map(|stamp| stamp.tag));
+        errors.len() == 5 && found.len() == 5
+    });
+    assert_eq!((errors, found), (vec![dead.addr; 5], vec![0, 1, 2, 3, 4]));
+    assert_eq!(here.socket.counters().icmp_errors, 5);
+}
+
+#[test]
+fn received_datagrams_keep_their_stamp_beside_send_stamps() {
+    let (mut here, mut there) = (End::bind("127.0.0.1"), End::bind("127.0.0.1"));
+    if !enable_send_stamps(&mut there) {
+        return;
+    }
+    here.commit(there.addr(), b"x");
+    assert_eq!(here.send(), Flush::Done);
+    spin_until(|| {
+        there.socket.recv(&mut there.inbox).expect("a sound socket");
+        !there.inbox.is_empty()
+    });
+    assert!(there.inbox.iter().all(|datagram| datagram.arrival.is_some()));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The database file: created so that nobody else can read it, opened so that others may use it concurrently.
 
-use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -86,7 +86,9 @@ fn create_missing(path: &Path) -> Result<(), StoreError> {
     make_folder_of(path)?;
     //= rfc7616#5.2:file
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => Ok(()),
+        Ok(file) => {
+            give_to_owner_of_folder(&file, path).map_err(|cause| StoreError::Create { path: path.to_owned(), cause })
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
             match metadata.len() {
@@ -96,6 +98,17 @@ fn create_missing(path: &Path) -> Result<(), StoreError> {
             }
         }
         Err(cause) => Err(StoreError::Create { path: path.to_owned(), cause }),
+    }
+}
+
+/// Gives a new file to the owner of its folder: root may add users before the server's first start. SQLite does the same
+/// for the files beside it.
+fn give_to_owner_of_folder(file: &File, path: &Path) -> io::Result<()> {
+    let owner = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+    match fchown(file, Some(owner.uid()), Some(owner.gid())) {
+        // Other users create files for themselves.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
     }
 }
 
@@ -129,6 +142,24 @@ fn restrict_permissions(path: &Path) -> Result<(), StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn roots_files_belong_to_the_owner_of_the_folder() {
+        const SERVER: u32 = 5060;
+        let folder = tempfile::tempdir().expect("folder");
+        if std::os::unix::fs::chown(folder.path(), Some(SERVER), Some(SERVER)).is_err() {
+            eprintln!("skipped: only root can create files for another user");
+            return;
+        }
+        let (_connection, path) = open(&folder.path().join("strowger.db")).expect("opens");
+        let mut files: Vec<_> = fs::read_dir(folder.path()).expect("it can be read").flatten().collect();
+        files.sort_by_key(fs::DirEntry::path);
+        assert!(files.iter().any(|file| file.path() == path) && files.len() > 1, "{files:?}");
+        for file in files {
+            let owner = file.metadata().expect("it is there");
+            assert_eq!((owner.uid(), owner.gid()), (SERVER, SERVER), "{file:?}");
+        }
+    }
 
     #[test]
     fn a_lock_held_elsewhere_is_reported() {

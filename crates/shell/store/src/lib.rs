@@ -37,6 +37,7 @@ mod sqlite_file;
 mod staging;
 mod transact;
 mod transfer;
+mod user_pages;
 mod users;
 
 pub use address::Address;
@@ -62,4 +63,5 @@ pub use restore::{RestoreResult, restore, restore_with};
 pub use shared::SharedDatabase;
 pub use sqlite_file::SqliteFile;
 pub use transfer::{TransferCounts, TransferReport};
+pub use user_pages::{MAX_PAGE, Page, UserSelection};
 pub use users::{AliasEntry, UserEntry, UserStore, has_users_at};

@@ -195,7 +195,7 @@ impl<P: Backend> UserStore<P> {
     }
 }
 
-fn user_entry(row: &SqlRow) -> Result<UserEntry, Fault> {
+pub(crate) fn user_entry(row: &SqlRow) -> Result<UserEntry, Fault> {
     let mut algorithms = Vec::new();
     for (column, name) in [(2, "MD5"), (3, "SHA-256"), (4, "SHA-512-256")] {
         if row.text_or_null(column)?.is_some() {

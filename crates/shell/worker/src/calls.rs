@@ -1,10 +1,15 @@
 //! Calls in progress and trunk registrations, as reported to the control plane.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use strowger_calls::{CallView, State};
-use strowger_foundation::{Timestamp, Transport};
+use strowger_calls::{CallView, SetupTimes, State};
+use strowger_foundation::{ConnId, Timestamp, Transport};
+use strowger_shard::CallDestination;
+
+use crate::worker_times::WorkerTimes;
 
 /// A call in progress. Texts are as sent by the peers, not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +26,8 @@ pub struct CallInfo {
     pub source: SocketAddr,
     /// Address that answered.
     pub target: Option<SocketAddr>,
+    /// Transport of the answer.
+    pub target_transport: Option<Transport>,
     /// URI of From.
     pub caller: Vec<u8>,
     /// Request-URI as sent by the caller.
@@ -38,6 +45,7 @@ impl CallInfo {
             transport: view.transport,
             source: view.source,
             target: view.target,
+            target_transport: view.target_transport,
             caller: view.caller.to_vec(),
             callee: view.callee.to_vec(),
             call_id: view.call_id.to_vec(),
@@ -73,6 +81,9 @@ impl CallList {
     }
 }
 
+/// Times of call setup by trunk and balanced target.
+pub type SetupsByDestination = BTreeMap<CallDestination, SetupTimes>;
+
 /// A trunk that the server registers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
@@ -87,6 +98,14 @@ pub struct Account {
 pub(crate) enum WorkerQuery {
     /// Lists the calls of its shards, up to a limit.
     Calls(usize, SyncSender<CallList>),
+    /// Ends the calls of its shards with this Call-ID, and lists them.
+    EndCalls(Arc<[u8]>, SyncSender<CallList>),
     /// Lists the trunk registrations of its shards.
     Accounts(SyncSender<Vec<Account>>),
+    /// Lists the times of call setup of its shards by destination.
+    Setups(SyncSender<SetupsByDestination>),
+    /// Returns the peers of those of these connections that are its own.
+    Peers(Arc<[ConnId]>, SyncSender<Vec<(ConnId, SocketAddr)>>),
+    /// Returns the times of its packets; `None` if timing is off.
+    Times(SyncSender<Option<WorkerTimes>>),
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use mio::{Interest, Registry, Token};
 use strowger_foundation::Timestamp;
 use strowger_net::{
-    Cause, Flush, OrderingKey, PeerError, ReceiverSelection, Receivers, RecvBatch, SendBatch, UdpSocket,
+    Cause, Flush, OrderingKey, PeerError, RealNanos, ReceiverSelection, Receivers, RecvBatch, SEND_BATCH, SendBatch,
+    SendStamp, UdpSocket,
 };
 
 use crate::options::PacketSteering;
@@ -130,7 +131,8 @@ impl DatagramSocket {
         }
     }
 
-    fn take_errors(&mut self) {
+    /// Takes ICMP errors and send stamps from the socket.
+    pub(crate) fn take_errors(&mut self) {
         while let Some(error) = self.socket.poll_error() {
             note(&mut self.failures, error);
         }
@@ -146,6 +148,21 @@ impl DatagramSocket {
         if self.batch.is_full() {
             self.flush();
         }
+    }
+
+    /// Returns whether queueing another datagram sends all of them.
+    pub(crate) fn flushes_with_next(&self) -> bool {
+        !self.is_blocked && self.batch.len() + 1 >= SEND_BATCH
+    }
+
+    /// Requests a stamp of the first datagram of the next flush; see [`UdpSocket::stamp_next`].
+    pub(crate) fn stamp_next(&mut self, begun: RealNanos, tag: u32) {
+        self.socket.stamp_next(begun, tag);
+    }
+
+    /// Returns the next stamp.
+    pub(crate) fn poll_send_stamp(&mut self) -> Option<SendStamp> {
+        self.socket.poll_send_stamp()
     }
 
     /// Sends waiting datagrams unless the socket is known to be blocked.

@@ -1,33 +1,40 @@
 //! All workers of the process, as seen by the control plane.
 
+mod updates;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use mio::{Poll, Registry, Token};
-use rustix::thread::{CpuSet, sched_setaffinity};
-use strowger_auth::NonceWindows;
-use strowger_foundation::{KeyRing, ShardId, TagKey};
+use strowger_auth::{Network, NonceWindows};
+use strowger_ban::BannedSources;
+use strowger_foundation::{ConnId, KeyRing, ShardId, TagKey};
 use strowger_locate::{NameCache, Outages};
 use strowger_net::{Clock, KnownSources, UdpSocket};
 use strowger_overload::SourceMemory;
 
 use crate::admission::Admission;
-use crate::calls::{Account, CallList, WorkerQuery};
+use crate::affinity;
+use crate::calls::{Account, CallList, SetupsByDestination, WorkerQuery};
 use crate::connection_index::ConnectionIndex;
 use crate::datagram_socket::{DatagramSocket, Receiving};
+use crate::fleet_times::FleetTimesReader;
 use crate::handover::{self, WorkerWaker};
 use crate::kernel_filter::SharedMemory;
 use crate::limits::StreamLimits;
+use crate::listener_socket::ListenerSocket;
+use crate::media_socket::MediaSocket;
 #[cfg(test)]
 use crate::migration::MigrationPlan;
 use crate::migration::{BindingRemoval, RemovalReason};
 use crate::new_work_queue::NewWorkQueue;
 use crate::options::WorkerOptions;
-use crate::panics::PanicLog;
+use crate::panics::{PanicLog, PanicReport};
 use crate::rebalance::Rebalancer;
 use crate::record_sink::RecordSink;
 use crate::resolve::Resolve;
@@ -37,10 +44,13 @@ use crate::socket::Socket;
 use crate::status::{Counters, FleetStatus, ShardTotals, WorkerStatus};
 use crate::stream_listener::StreamListener;
 use crate::streams::Streams;
+use crate::timing::Timing;
 use crate::trace::Tracer;
 use crate::worker::{FIRST_NEW_WORK, WAKER_TOKEN, Worker};
-use crate::worker_handle::{SnapshotUpdate, WorkerHandle};
-use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
+use crate::worker_handle::{SnapshotUpdate, WorkerHandle, query_workers};
+use crate::worker_io::{WorkerIo, WorkerLink};
+pub use updates::PreparedSockets;
+
 use strowger_registrar::Locations;
 use strowger_shard::{Event, ProvenSources, Snapshot};
 
@@ -49,9 +59,6 @@ pub const SHARDS_PER_WORKER: u16 = 16;
 
 /// Maximum number of workers, so that every shard has an id.
 pub const MAX_WORKERS: usize = (u16::MAX / SHARDS_PER_WORKER) as usize;
-
-/// Time limit for workers to answer a query.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Startup parameters of a fleet.
 pub struct FleetConfig {
@@ -70,6 +77,10 @@ pub struct FleetConfig {
     pub events: SyncSender<Event>,
     /// Connection limits.
     pub streams: StreamLimits,
+    /// Sources whose datagrams are dropped and whose connections are closed.
+    pub banned: Arc<BannedSources>,
+    /// Balancers: their connections begin with the address of a client (PROXY protocol).
+    pub balancers: Vec<Network>,
     /// DNS cache. The shards read it, and the resolver writes it.
     pub names: Arc<NameCache>,
     /// DNS resolver. Without one, every query fails.
@@ -107,6 +118,11 @@ pub struct Fleet {
     /// Totals of shards in transit.
     in_transit: Arc<Mutex<Vec<(ShardId, ShardTotals)>>>,
     clock: Clock,
+    times: FleetTimesReader,
+    /// Event loops of the workers, for sockets that are opened later.
+    registries: Vec<Arc<Registry>>,
+    connections: Arc<ConnectionIndex>,
+    options: WorkerOptions,
 }
 
 #[derive(Debug)]
@@ -145,12 +161,15 @@ impl Fleet {
         memory: SharedMemory,
     ) -> io::Result<Self> {
         let FleetConfig {
+            names,
             sockets,
             snapshot,
             seed,
             clock,
             events,
             streams: limits,
+            balancers,
+            banned,
             resolver,
             record_sink: keeper,
             tracer,
@@ -188,27 +207,49 @@ impl Fleet {
         };
         let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
         let mut neighbours = connect_workers(&contacts).into_iter();
-        let connections = Arc::new(ConnectionIndex::new(limits.connections, limits.per_source));
+        let media = Arc::new(MediaSocket::new(contacts.clone(), shards));
+        let connections = ConnectionIndex::new(limits.connections, limits.per_source).with_balancers(balancers);
+        let connections = Arc::new(connections);
         let published = Mutex::new(PublishedSnapshots { version: 0, retained: vec![Arc::clone(&snapshot)] });
-        // On a failure after this point, dropping the fleet stops what was started.
-        let mut fleet =
-            Self { handles: contacts, threads: Vec::new(), tables, panics, published, in_transit: moving, clock };
         let memory = Arc::new(memory);
+        let times = FleetTimesReader::new(contacts.clone(), clock, Arc::clone(&memory));
+        // On a failure after this point, dropping the fleet stops what was started.
+        let mut fleet = Self {
+            handles: contacts,
+            threads: Vec::new(),
+            tables,
+            panics,
+            published,
+            in_transit: moving,
+            clock,
+            times,
+            registries: Vec::new(),
+            connections: Arc::clone(&connections),
+            options: options.clone(),
+        };
         for (index, ((sockets, new_work), poll)) in sockets.into_iter().zip(new_work).zip(polls).enumerate() {
             let registry = Arc::new(poll.registry().try_clone()?);
-            let register = |(listener, socket)| port(socket, &registry, Token(listener));
+            fleet.registries.push(Arc::clone(&registry));
+            let register = |(listener, socket)| port(socket, &registry, Token(listener), options.timing);
             let ports = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
-            let register = |(listener, socket): (usize, Option<UdpSocket>)| {
-                let token = Token(FIRST_NEW_WORK + listener);
-                socket.map(|socket| DatagramSocket::new(socket, &registry, token).map(NewWorkQueue::new)).transpose()
-            };
+            let register = |(listener, socket)| new_work_queue(socket, &registry, listener);
             let new_work = new_work.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
             let (common, snapshot, events) = (Arc::clone(&common), Arc::clone(&snapshot), events.clone());
             let contact =
                 fleet.handles.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
             let neighbours = neighbours.next().unwrap_or_default();
             let first = u16::try_from(index).unwrap_or(u16::MAX);
-            let streams = Streams::new(first, poll.registry().try_clone()?, Arc::clone(&connections), limits, seed);
+            let streams = Streams::new(
+                first,
+                poll.registry().try_clone()?,
+                Arc::clone(&connections),
+                Arc::clone(&names),
+                limits,
+                (Arc::clone(&banned), events.clone()),
+                seed,
+            );
+            let timing = Timing::new(clock, options.timing);
+            fleet.times.add_recorded(timing.timer().map(|timer| timer.recorder().recorded()));
             let exits = WorkerIo {
                 index,
                 handle: contact,
@@ -217,21 +258,24 @@ impl Fleet {
                 streams,
                 links: neighbours,
                 resolver: resolver.clone(),
+                media: Arc::clone(&media),
                 record_sink: keeper.clone(),
                 records: Vec::new(),
                 unconnected: Vec::new(),
                 tracer: Arc::clone(&tracer),
                 counters: Counters::default(),
+                closed_sockets: strowger_net::Counters::default(),
+                timing,
                 wake_owed_since: None,
                 owners: owners.clone(),
             };
             let options = options.clone();
             let memory = Arc::clone(&memory);
             let work = move || {
-                pin_to_cores(index, &options);
+                affinity::pin(index, &options.cores, &[]);
                 let admission = Admission::new(index, seed, options.overload_control, memory);
                 let host = ShardHost::new(common, exits, admission, snapshot, events);
-                Worker::new(poll, clock, host, &options).run()
+                Worker::new(poll, clock, host, &options)?.run()
             };
             let thread =
                 thread::Builder::new().name(format!("worker-{index}")).spawn(move || abort_on_failure(index, work))?;
@@ -242,7 +286,7 @@ impl Fleet {
 
     /// Publishes a new snapshot to every shard. Returns at once; each worker fetches the latest one in its loop.
     ///
-    /// The listeners must be those of the first snapshot.
+    /// Its listeners must be those of the snapshot before, in any state, and those added since at the end.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.version += 1;
@@ -302,6 +346,12 @@ impl Fleet {
         FleetStatus { workers, total, registrations: self.tables.locations.len(), last_panic: self.panics.last() }
     }
 
+    /// Returns the latest panic of a shard.
+    #[must_use]
+    pub fn last_panic(&self) -> Option<PanicReport> {
+        self.panics.last()
+    }
+
     /// Returns the calls in progress, oldest first, up to `limit`; if there are more, the selection is arbitrary.
     /// Calls of a worker that does not answer in time are missing.
     #[must_use]
@@ -316,6 +366,44 @@ impl Fleet {
         all
     }
 
+    /// Returns the times of call setup by trunk and balanced target. Those of a worker that does not answer in time are
+    /// missing.
+    #[must_use]
+    pub fn setups(&self) -> SetupsByDestination {
+        let mut all = SetupsByDestination::new();
+        for (to, times) in self.query_workers(WorkerQuery::Setups).into_iter().flatten().flatten() {
+            all.entry(to).or_default().add(&times);
+        }
+        all
+    }
+
+    /// Ends the calls with this Call-ID, and returns them as they were: answered ones with a BYE to both parties, others
+    /// with CANCEL. Returns before the parties have responded.
+    #[must_use]
+    pub fn end_calls(&self, call_id: &[u8]) -> CallList {
+        let call_id: Arc<[u8]> = call_id.into();
+        let mut all = CallList::default();
+        for list in self.query_workers(|reply| WorkerQuery::EndCalls(Arc::clone(&call_id), reply)) {
+            match list {
+                Some(list) => all.join(list, usize::MAX),
+                None => all.more = true,
+            }
+        }
+        all
+    }
+
+    /// Returns the peers of these connections, as far as they are open: behind a balancer that tells them, the clients.
+    /// Those of a worker that does not answer in time are missing.
+    #[must_use]
+    pub fn peers(&self, ids: Vec<ConnId>) -> HashMap<ConnId, SocketAddr> {
+        if ids.is_empty() {
+            return HashMap::new();
+        }
+        let ids: Arc<[ConnId]> = ids.into();
+        let answers = self.query_workers(|reply| WorkerQuery::Peers(Arc::clone(&ids), reply));
+        answers.into_iter().flatten().flatten().collect()
+    }
+
     /// Returns the trunk registrations by name. Those of a worker that does not answer in time are missing.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
@@ -324,14 +412,14 @@ impl Fleet {
         all
     }
 
-    /// Queries each worker; `None` stands for one that does not answer in time.
+    /// Returns a reader of the times of packets, for any thread.
+    #[must_use]
+    pub const fn times(&self) -> &FleetTimesReader {
+        &self.times
+    }
+
     fn query_workers<T>(&self, make_query: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
-        let (reply, replies) = mpsc::sync_channel(self.handles.len());
-        self.handles.iter().for_each(|contact| contact.query(make_query(reply.clone())));
-        drop(reply);
-        let deadline = Instant::now() + QUERY_TIMEOUT;
-        let answer = |_| replies.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-        self.handles.iter().map(answer).collect()
+        query_workers(&self.handles, make_query)
     }
 
     /// Returns the next hops that failed recently and are tried last.
@@ -346,6 +434,13 @@ impl Fleet {
         &self.tables.locations
     }
 
+    /// Returns the sources that have proven that they receive packets at their address, such as by a password. Each is
+    /// remembered for two to four hours.
+    #[must_use]
+    pub fn proven(&self) -> &Arc<ProvenSources> {
+        &self.tables.proven
+    }
+
     /// Returns whether every shard has the latest snapshot, every forwarded request is answered and nothing waits to
     /// be sent.
     ///
@@ -356,6 +451,12 @@ impl Fleet {
         let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
         let FleetStatus { workers, total, .. } = self.status();
         workers.iter().all(|worker| worker.version == version) && total.unanswered == 0 && total.unsent == 0
+    }
+
+    fn has_latest_snapshot(&self) -> bool {
+        let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
+        let now = self.clock.now();
+        self.handles.iter().all(|handle| handle.status.read(now).version == version)
     }
 
     /// Stops all workers and waits for them. Output in the send buffers is sent; transactions are dropped.
@@ -371,18 +472,6 @@ impl Drop for Fleet {
             // A worker that panics aborts the process, so the result is irrelevant.
             let _ = thread.join();
         }
-    }
-}
-
-/// Pins this thread to its configured core.
-fn pin_to_cores(worker: usize, options: &WorkerOptions) {
-    let Some(core) = options.cores.get(worker) else { return };
-    let mut cores = CpuSet::new();
-    if *core < CpuSet::MAX_CPU {
-        cores.set(*core);
-    }
-    if let Err(error) = sched_setaffinity(None, &cores) {
-        tracing::warn!(worker, core, %error, "the worker cannot be pinned to its core; the scheduler places it");
     }
 }
 
@@ -445,10 +534,25 @@ fn connect_workers(contacts: &[Arc<WorkerHandle>]) -> Vec<Vec<Option<WorkerLink>
     ways.map(|(gives, takes)| gives.into_iter().zip(takes).zip(contacts).map(meet).collect()).collect()
 }
 
-fn port(socket: Socket, registry: &Arc<Registry>, token: Token) -> io::Result<ListenerSocket> {
+fn new_work_queue(
+    socket: Option<UdpSocket>,
+    registry: &Arc<Registry>,
+    listener: usize,
+) -> io::Result<Option<NewWorkQueue>> {
+    let token = Token(FIRST_NEW_WORK + listener);
+    socket.map(|socket| DatagramSocket::new(socket, registry, token).map(NewWorkQueue::new)).transpose()
+}
+
+fn port(socket: Socket, registry: &Arc<Registry>, token: Token, is_timed: bool) -> io::Result<ListenerSocket> {
     match socket {
-        Socket::Udp(socket) => DatagramSocket::new(socket, registry, token).map(ListenerSocket::Udp),
-        Socket::Tcp(listener) => StreamListener::new(listener, registry, token).map(ListenerSocket::Tcp),
+        Socket::Udp(mut socket) => {
+            if is_timed && let Err(error) = socket.enable_send_stamps() {
+                let address = socket.local_addr();
+                tracing::debug!(%address, %error, "the kernel does not report when packets reach the device");
+            }
+            DatagramSocket::new(socket, registry, token).map(ListenerSocket::Udp)
+        }
+        Socket::Stream(socket) => StreamListener::new(socket, registry, token).map(ListenerSocket::Stream),
     }
 }
 

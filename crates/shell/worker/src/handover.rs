@@ -51,6 +51,8 @@ pub(crate) struct HandoverMessage {
     pub(crate) command: HandoverCommand,
     pub(crate) shard: ShardId,
     pub(crate) arrival: Timestamp,
+    /// When the sending worker had received it; `None` if that is not known.
+    pub(crate) received: Option<Timestamp>,
     pub(crate) flow: Flow,
     pub(crate) bytes: Vec<u8>,
 }
@@ -97,7 +99,7 @@ impl Sender {
         &mut self,
         errand: HandoverCommand,
         shard: ShardId,
-        arrival: Timestamp,
+        (arrival, received): (Timestamp, Option<Timestamp>),
         flow: Flow,
         message: &[u8],
     ) -> Result<(), RingFull> {
@@ -108,7 +110,9 @@ impl Sender {
         self.spare.truncate(SPARE_BUFFERS);
         let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES.max(message.len())));
         bytes.extend_from_slice(message);
-        self.messages.push(HandoverMessage { command: errand, shard, arrival, flow, bytes }).map_err(|_| RingFull)
+        self.messages
+            .push(HandoverMessage { command: errand, shard, arrival, received, flow, bytes })
+            .map_err(|_| RingFull)
     }
 
     /// Adds an existing message.
@@ -216,7 +220,7 @@ mod tests {
     }
 
     fn send(sender: &mut Sender, shard: u16, message: &[u8]) -> Result<(), RingFull> {
-        sender.send(HandoverCommand::Deliver, ShardId(shard), Timestamp::from_millis(7), flow(), message)
+        sender.send(HandoverCommand::Deliver, ShardId(shard), (Timestamp::from_millis(7), None), flow(), message)
     }
 
     #[test]

@@ -5,20 +5,25 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, prefetch};
-use strowger_message::Peek;
+use strowger_message::{Fault, Peek};
 use strowger_net::{Clock, Datagram, RecvBatch};
 use strowger_overload::{Queue, queue_of};
 use strowger_shard::SteeringResult;
+use strowger_timing::MessageType;
+use strowger_wire::stun;
 
 use crate::admission::WaitQueue;
 use crate::calls::WorkerQuery;
 use crate::datagram_socket::DatagramSocket;
 use crate::handover::{HANDOVER_BATCH, HandoverCommand, HandoverMessage};
+use crate::listener_socket::ListenerSocket;
 use crate::migration::ShardMessage;
+use crate::packet_timer::ReceiveCall;
 use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
+use crate::source::Source;
+use crate::timing::MessageArrival;
 use crate::worker_handle::Mailbox;
-use crate::worker_io::ListenerSocket;
 
 /// Time before a socket is retried after a receive error.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -41,6 +46,8 @@ struct IncomingMessage<'a> {
     bytes: &'a [u8],
     peek: Peek<'a>,
     owner: Option<(ShardId, SteeringResult)>,
+    /// Why it could not be parsed.
+    fault: Option<Fault>,
 }
 
 /// The input side of a worker, with its shards.
@@ -48,6 +55,8 @@ pub(crate) struct Ingress<M: ShardFactory> {
     pub(crate) host: ShardHost<M>,
     /// Read buffer of connections.
     pub(crate) scratch: Vec<u8>,
+    /// Replies of a WebSocket to its peer, until they are queued.
+    pub(crate) replies: Vec<u8>,
     /// The listener whose socket had the most recent datagrams.
     hot: usize,
     /// Consecutive batches from the hot socket without sleep.
@@ -66,6 +75,7 @@ impl<M: ShardFactory> Ingress<M> {
         Self {
             host: desk,
             scratch: vec![0; SCRATCH_BYTES],
+            replies: Vec::new(),
             hot: 0,
             hot_for: 0,
             streams_busy_since: Timestamp::ZERO,
@@ -124,6 +134,10 @@ impl<M: ShardFactory> Ingress<M> {
         for (shard, query, answer) in post.answers {
             self.host.send_to_shard(now, shard, ShardMessage::Answer(query, answer));
         }
+        for (shard, engine, message) in post.media {
+            self.host.send_to_shard(now, shard, ShardMessage::Media(engine, message));
+        }
+        self.host.io.counters.media_drops += post.media_drops;
         for stored in post.store_results {
             let is_here = self.host.slot_of(stored.shard).is_some();
             let tokens = if is_here { Vec::new() } else { post.tokens.clone() };
@@ -137,7 +151,11 @@ impl<M: ShardFactory> Ingress<M> {
             // The requester may have timed out.
             match query {
                 WorkerQuery::Calls(limit, reply) => drop(reply.try_send(self.host.calls(now, limit))),
+                WorkerQuery::EndCalls(call_id, reply) => drop(reply.try_send(self.host.end_calls(now, &call_id))),
                 WorkerQuery::Accounts(reply) => drop(reply.try_send(self.host.accounts(now))),
+                WorkerQuery::Setups(reply) => drop(reply.try_send(self.host.setups(now))),
+                WorkerQuery::Peers(ids, reply) => drop(reply.try_send(self.host.io.streams.peers(&ids))),
+                WorkerQuery::Times(reply) => drop(reply.try_send(self.host.times())),
             }
         }
     }
@@ -145,7 +163,7 @@ impl<M: ShardFactory> Ingress<M> {
     /// Handles a batch from the sockets of `listener`; returns whether there was one. New work is read when no more
     /// work in progress is waiting, and occasionally even then.
     pub(crate) fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
-        if let Some(port @ ListenerSocket::Tcp(_)) = self.host.io.sockets.get(listener) {
+        if let Some(port @ ListenerSocket::Stream(_)) = self.host.io.sockets.get(listener) {
             let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
             return (port.is_readable() || is_due) && self.host.io.accept(clock.now(), listener);
         }
@@ -191,6 +209,13 @@ impl<M: ShardFactory> Ingress<M> {
             queue.note_wait(pair.monotonic.saturating_since(first));
         }
         self.host.admission.set_wait_queue(WaitQueue::Listener(listener));
+        let call = ReceiveCall {
+            socket: 2 * listener + usize::from(queue == Queue::NewWork),
+            now: pair.monotonic,
+            datagrams: inbox.len(),
+            is_full: inbox.is_full(),
+        };
+        self.host.io.timing.begin_batch(call, inbox.iter().map(|datagram| pair.arrival(datagram.arrival)));
         let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
         let arrived = || inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
         let now = pair.monotonic;
@@ -277,44 +302,82 @@ impl<M: ShardFactory> Ingress<M> {
     ) {
         let mut read: SmallVec<[IncomingMessage<'a>; READ_AHEAD]> = SmallVec::new();
         for (arrival, Datagram { bytes, peer, .. }) in datagrams {
-            let flow = Flow::new(listener, Transport::Udp, peer);
-            if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
-                self.handle_keep_alive(flow, bytes);
+            if self.host.io.streams.banned.contains(peer.ip()) {
+                self.host.io.counters.banned += 1;
+                self.host.io.timing.count(arrival, || MessageType::of(bytes));
                 continue;
             }
-            if self.host.filters_out(peer.ip(), bytes) {
+            let flow = Flow::new(listener, Transport::Udp, peer);
+            // No SIP message begins with a control character.
+            if bytes.first().is_none_or(|byte| *byte < b' ') && self.is_handled_keep_alive(flow, bytes) {
+                self.host.io.timing.count(arrival, || MessageType::KeepAlive);
+                continue;
+            }
+            if self.host.filters_out(Source::at(peer.ip()), bytes) {
                 self.host.io.counters.shed += 1;
+                self.host.io.timing.count(arrival, || MessageType::of(bytes));
                 continue;
             }
             // Constructed in place, because a peek is large.
-            read.push(IncomingMessage { arrival, flow, bytes, peek: Peek::default(), owner: None });
-            let Some(IncomingMessage { peek, owner, .. }) = read.last_mut() else { continue };
+            read.push(IncomingMessage { arrival, flow, bytes, peek: Peek::default(), owner: None, fault: None });
+            let Some(IncomingMessage { peek, owner, fault, .. }) = read.last_mut() else { continue };
             *owner = self.host.steer(now, bytes, peek);
+            if owner.is_none() {
+                *fault = self.host.take_fault();
+            }
         }
         self.prefetch(now, &read);
-        for IncomingMessage { arrival, flow, bytes, peek, owner } in &read {
+        self.host.io.timing.end_common(read.len());
+        for IncomingMessage { arrival, flow, bytes, peek, owner, fault } in &read {
             // Not while parsing: a trace shows a message before its effects and decides from it what to show next.
             self.host.io.tracer.received(now, flow, bytes);
+            let measured = MessageArrival::new(flow.transport, *arrival, now);
             let Some((id, steered)) = owner else {
+                self.host.io.timing.begin_message(peek);
                 self.host.note_malformed(now, (*arrival, flow.peer.ip()), bytes);
+                if let Some(fault) = *fault {
+                    self.host.report_malformed(now, flow, fault);
+                }
+                self.host.io.timing.end_message(measured);
                 continue;
             };
             let worker = self.host.io.worker_of(*id);
             if worker == self.host.io.index {
+                self.host.io.timing.begin_message(peek);
                 self.host.deliver(now, *id, (*arrival, *flow), (peek, steered), bytes);
+                self.host.io.timing.end_message(measured);
             } else {
-                self.host.io.hand_over(worker, *id, *arrival, *flow, bytes);
+                self.host.io.hand_over(worker, *id, (*arrival, Some(now)), *flow, bytes);
+                self.host.io.timing.skip();
             }
         }
     }
 
-    /// Answers a ping. A pong is not a ping, so two servers cannot ping each other endlessly.
+    /// Answers a ping; returns whether the datagram is a keep-alive. A pong is not a ping, so two servers cannot ping
+    /// each other endlessly.
     //= rfc5626#3.5.1
-    fn handle_keep_alive(&mut self, flow: Flow, bytes: &[u8]) {
-        self.host.io.counters.keep_alives += 1;
-        if bytes == b"\r\n\r\n" {
-            self.host.answer(flow, b"\r\n");
+    fn is_handled_keep_alive(&mut self, flow: Flow, bytes: &[u8]) -> bool {
+        let mut response = [0; stun::MAX_RESPONSE];
+        let counters = &mut self.host.io.counters;
+        if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+            counters.keep_alives += 1;
+            if bytes == b"\r\n\r\n" {
+                self.host.answer(flow, b"\r\n");
+            }
+            return true;
         }
+        //= rfc5626#5.4:stun
+        //= rfc5626#6:keep-alive
+        //= rfc5626#8:same-port
+        match stun::handle_datagram(bytes, flow.peer, &mut response) {
+            stun::Outcome::NotStun => return false,
+            stun::Outcome::Ignored => counters.stun_ignored += 1,
+            stun::Outcome::Success(length) | stun::Outcome::UnknownAttributes(length) => {
+                counters.stun_answered += 1;
+                self.host.answer(flow, response.get(..length).unwrap_or_default());
+            }
+        }
+        true
     }
 
     /// Handles up to `limit` messages handed over by each of the other workers; returns whether there were any.
@@ -355,6 +418,7 @@ impl<M: ShardFactory> Ingress<M> {
     /// Parses the messages handed over by another worker, then handles them.
     fn handle_handover(&mut self, now: Timestamp, taken: &[HandoverMessage]) {
         self.host.admission.set_wait_queue(WaitQueue::OtherWorkers);
+        self.host.io.timing.begin();
         // Another processor has written them.
         taken.iter().for_each(|handed| prefetch(&handed.bytes, handed.bytes.len()));
         let mut read: SmallVec<[IncomingMessage<'_>; READ_AHEAD]> = SmallVec::new();
@@ -363,7 +427,7 @@ impl<M: ShardFactory> Ingress<M> {
             // The receiving worker may have read the clock after this round began.
             let arrival = handed.arrival.min(now);
             let (flow, bytes) = (handed.flow, &handed.bytes[..]);
-            read.push(IncomingMessage { arrival, flow, bytes, peek: Peek::default(), owner: None });
+            read.push(IncomingMessage { arrival, flow, bytes, peek: Peek::default(), owner: None, fault: None });
             if handed.command == HandoverCommand::Deliver
                 && let Some(IncomingMessage { peek, owner, .. }) = read.last_mut()
             {
@@ -372,15 +436,20 @@ impl<M: ShardFactory> Ingress<M> {
             }
         }
         self.prefetch(now, &read);
-        for (handed, IncomingMessage { arrival, flow, bytes, peek, owner }) in taken.iter().zip(&read) {
+        self.host.io.timing.end_common(read.len());
+        for (handed, IncomingMessage { arrival, flow, bytes, peek, owner, .. }) in taken.iter().zip(&read) {
             match (handed.command, owner) {
                 (HandoverCommand::Deliver, Some((id, steered))) => {
+                    self.host.io.timing.begin_message(peek);
                     self.host.deliver(now, *id, (*arrival, *flow), (peek, steered), bytes);
+                    self.host.io.timing.end_message(MessageArrival::handed_over(handed, now));
+                    continue;
                 }
                 (HandoverCommand::Deliver, None) => {}
                 (HandoverCommand::Barrier, _) => self.host.handle_barrier(),
                 _ => self.host.io.execute(now, handed),
             }
+            self.host.io.timing.skip();
         }
     }
 

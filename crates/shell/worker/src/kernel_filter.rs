@@ -2,6 +2,8 @@
 //! permitted (`CAP_BPF` and `CAP_PERFMON`), otherwise by position alone, otherwise not at all.
 
 use std::io;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use strowger_foundation::Timestamp;
@@ -14,15 +16,44 @@ use crate::new_work_queue::NewWorkQueue;
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
     /// Dropped messages; exists while any worker needs it.
-    dropped: Mutex<Weak<DroppedMessages>>,
+    dropped: Mutex<Weak<CountedMessages>>,
+    /// Number of messages dropped by earlier ones.
+    dropped_before: Arc<AtomicU64>,
     /// Proven sources, if the kernel can share them.
     sources: Option<Arc<KnownSources>>,
 }
 
 impl SharedMemory {
     /// Creates an empty memory.
-    pub(crate) const fn new(sources: Option<Arc<KnownSources>>) -> Self {
-        Self { dropped: Mutex::new(Weak::new()), sources }
+    pub(crate) fn new(sources: Option<Arc<KnownSources>>) -> Self {
+        Self { sources, ..Self::default() }
+    }
+
+    /// Returns the number of messages that the kernel has dropped by a filter with memory.
+    pub(crate) fn dropped(&self) -> u64 {
+        let now = self.dropped.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        self.dropped_before.load(Ordering::Relaxed) + now.map_or(0, |now| now.messages.dropped())
+    }
+}
+
+/// Dropped messages, whose number outlives them.
+#[derive(Debug)]
+struct CountedMessages {
+    messages: DroppedMessages,
+    dropped_before: Arc<AtomicU64>,
+}
+
+impl Drop for CountedMessages {
+    fn drop(&mut self) {
+        self.dropped_before.fetch_add(self.messages.dropped(), Ordering::Relaxed);
+    }
+}
+
+impl Deref for CountedMessages {
+    type Target = DroppedMessages;
+
+    fn deref(&self) -> &DroppedMessages {
+        &self.messages
     }
 }
 
@@ -55,7 +86,7 @@ enum State {
     /// Drops what `filter` does not pass, by a classic program.
     Classic { filter: Filter, version: u64 },
     /// Drops what `filter` does not pass and what was dropped before.
-    Memory { dropped: Arc<DroppedMessages>, filter: Filter, version: u64 },
+    Memory { dropped: Arc<CountedMessages>, filter: Filter, version: u64 },
 }
 
 impl KernelFilter {
@@ -128,11 +159,14 @@ impl KernelFilter {
     }
 
     /// Attaches to each queue a program that follows the memory of all workers.
-    fn attach_memory(&self, now: Timestamp, wanted: Filter, rules: Rules<'_>) -> io::Result<Arc<DroppedMessages>> {
+    fn attach_memory(&self, now: Timestamp, wanted: Filter, rules: Rules<'_>) -> io::Result<Arc<CountedMessages>> {
         let mut shared = self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = match shared.upgrade() {
             Some(dropped) => dropped,
-            None => Arc::new(DroppedMessages::new(now)?),
+            None => {
+                let dropped_before = Arc::clone(&self.shared.dropped_before);
+                Arc::new(CountedMessages { messages: DroppedMessages::new(now)?, dropped_before })
+            }
         };
         dropped.set_filter(self.worker, &wanted);
         let packet_filter = (rules.rules)(wanted);

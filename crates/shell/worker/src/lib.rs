@@ -22,19 +22,26 @@
 extern crate self as strowger_worker;
 
 mod admission;
+mod affinity;
 mod calls;
 mod connection;
 mod connection_index;
 mod datagram_socket;
 mod fleet;
+mod fleet_times;
 mod framing;
 mod handover;
+mod handshakes;
 mod ingress;
 mod kernel_filter;
 mod limits;
+mod listener_socket;
+mod log_interval;
+mod media_socket;
 mod migration;
 mod new_work_queue;
 mod options;
+mod packet_timer;
 mod panics;
 mod rebalance;
 mod record_result;
@@ -44,6 +51,7 @@ mod shard_factory;
 mod shard_host;
 mod slots;
 mod socket;
+mod source;
 mod spin;
 mod status;
 mod stream_listener;
@@ -51,17 +59,23 @@ mod stream_reader;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod timing;
 mod trace;
+mod transport_counters;
+mod wake_timer;
+mod web_socket_reader;
 mod worker;
 mod worker_handle;
 mod worker_io;
+mod worker_times;
 
-pub use calls::{Account, CallInfo, CallList};
-pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
+pub use calls::{Account, CallInfo, CallList, SetupsByDestination};
+pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, PreparedSockets, SHARDS_PER_WORKER, shards_of};
+pub use fleet_times::{FleetTimes, FleetTimesReader};
 pub use handover::{HANDOVER_QUEUE, MIN_RING_CAPACITY};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use migration::{MAX_HELD_BYTES, MAX_HELD_MESSAGES};
-pub use options::{PacketSteering, Spin, WorkerOptions};
+pub use options::{PacketSteering, Spin, WorkerOptions, WorkerSettings};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use rebalance::{GROW_UTILIZATION, IMBALANCE_START, IMBALANCE_STOP, SETTLE_TIME, SHRINK_AFTER, SHRINK_UTILIZATION};
 pub use record_sink::{RecordBatch, RecordSink, SecondaryAck};
@@ -70,8 +84,9 @@ pub use shard_factory::NONCE_STRIPES;
 pub use socket::Socket;
 pub use status::{Counters, FleetStatus, OverloadStatus, StreamCounters, WorkerStatus};
 pub use trace::{
-    Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter,
-    TraceRecord, Tracer,
+    CallSample, Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, SAMPLE_QUEUE, TRACE_QUEUE, TooManyTraces,
+    Trace, TraceFilter, TraceRecord, TraceStop, Tracer,
 };
+pub use transport_counters::{STREAM_TRANSPORTS, TransportCount, TransportCounters};
 pub use worker::TIMER_TICK;
 pub use worker_io::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};

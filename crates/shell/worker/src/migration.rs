@@ -19,6 +19,7 @@
 //!
 //! [`WorkerHandle::lock_broadcast`]: crate::worker_handle::WorkerHandle::lock_broadcast
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -122,6 +123,8 @@ pub(crate) enum ShardMessage {
         bytes: Vec<u8>,
     },
     Answer(QueryId, LocateResult),
+    /// An engine's datagram.
+    Media(SocketAddr, Box<[u8]>),
     /// The result, and tokens that are dropped once it has been handled.
     RecordResult(RecordResult, Vec<Arc<()>>),
     RemoveBindings(BindingRemoval),

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use strowger_auth::Network;
+
+use crate::limits::StreamLimits;
+
 /// Worker settings under the operator's control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerOptions {
@@ -15,9 +19,30 @@ pub struct WorkerOptions {
     pub steering: PacketSteering,
     /// Whether excess new work is refused, and whether the kernel sorts arriving datagrams for this.
     pub overload_control: bool,
+    /// Whether the times of packets are measured.
+    pub timing: bool,
     /// Whether shards stay where they are, for tests that move them explicitly.
     #[cfg(test)]
     pub(crate) is_rebalancing_off: bool,
+}
+
+/// What can change while the workers run.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// Connection limits. Shorter times also apply to connections that exist; lower numbers close none.
+    pub streams: StreamLimits,
+    /// Balancers: their connections begin with the address of a client (PROXY protocol).
+    pub balancers: Vec<Network>,
+    /// How workers wait for input.
+    pub spin: Spin,
+    /// Minimum number of workers with shards, regardless of load.
+    pub min_workers: usize,
+    /// Core of each worker, by index; workers without one are placed by the scheduler.
+    pub cores: Vec<usize>,
+    /// Cores available to the process.
+    pub usable_cores: Vec<usize>,
+    /// Which workers receive datagrams.
+    pub steering: PacketSteering,
 }
 
 /// How a worker waits for input.
@@ -50,6 +75,7 @@ impl Default for WorkerOptions {
             cores: Vec::new(),
             steering: PacketSteering::Peers,
             overload_control: true,
+            timing: true,
             #[cfg(test)]
             is_rebalancing_off: false,
         }

@@ -110,6 +110,12 @@ impl Rebalancer {
         self.active
     }
 
+    /// Sets the minimum number of workers with shards, of `workers`. If it is higher than the number that have shards,
+    /// the next decision adds some.
+    pub(crate) fn set_least(&mut self, least: usize, workers: usize) {
+        self.least = least.clamp(1, workers.max(1));
+    }
+
     /// Stores the report of a worker and returns the previous one in its place, so that its memory is reused.
     pub(crate) fn report(&mut self, worker: usize, report: &mut Report) {
         if let Some(place) = self.reports.get_mut(worker) {
@@ -159,6 +165,10 @@ impl Rebalancer {
     }
 
     fn choose_active(&mut self, now: Timestamp) {
+        if self.active < self.least {
+            self.active = self.least;
+            return;
+        }
         let busiest = self.busy(now).take(self.active).fold(0.0, f64::max);
         if busiest >= GROW_UTILIZATION && self.active < self.reports.len() {
             self.calm_since = None;

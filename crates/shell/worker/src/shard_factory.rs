@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use strowger_calls::CallView;
+use strowger_calls::{CallView, SetupTimes};
 use strowger_foundation::{Flow, KeyRing, ShardId, Timestamp, Wakeup};
 use strowger_locate::{NameCache, Outages};
 use strowger_message::{PartialPeek, Peek};
@@ -12,8 +12,8 @@ use strowger_overload::ControllerStatus;
 use strowger_auth::NonceWindows;
 use strowger_registrar::Locations;
 use strowger_shard::{
-    Classification, Classifier, Counters, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding,
-    Snapshot, Steering, SteeringResult,
+    CallDestination, Classification, Classifier, Counters, Input, Neighbours, Output, ProvenSources, Shard,
+    ShardConfig, Shedding, Snapshot, Steering, SteeringResult,
 };
 
 /// A shard as seen by its worker.
@@ -28,6 +28,8 @@ pub(crate) trait StateMachine {
     fn unanswered(&self) -> usize;
     fn for_each_call(&self, visit: &mut dyn FnMut(CallView<'_>));
     fn for_each_account(&self, now: Timestamp, visit: &mut dyn FnMut(&str, strowger_trunk::Status));
+    /// Visits the times of call setup by destination.
+    fn for_each_setup(&self, _visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {}
 }
 
 impl StateMachine for Shard {
@@ -70,6 +72,10 @@ impl StateMachine for Shard {
     fn for_each_account(&self, now: Timestamp, visit: &mut dyn FnMut(&str, strowger_trunk::Status)) {
         Self::for_each_trunk_registration(self, now, visit);
     }
+
+    fn for_each_setup(&self, visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {
+        Self::for_each_setup(self, visit);
+    }
 }
 
 /// Creates shards and determines which of them owns a message. Shared by all workers.
@@ -106,6 +112,7 @@ pub(crate) trait ShardFactory: Send + Sync + 'static {
 pub(crate) struct SharedTables {
     pub(crate) locations: Arc<Locations>,
     pub(crate) outages: Arc<Outages>,
+    pub(crate) proven: Arc<ProvenSources>,
 }
 
 /// The factory for real shards.
@@ -142,7 +149,11 @@ impl DefaultShardFactory {
     }
 
     pub(crate) fn tables(&self) -> SharedTables {
-        SharedTables { locations: Arc::clone(&self.locations), outages: Arc::clone(&self.outages) }
+        SharedTables {
+            locations: Arc::clone(&self.locations),
+            outages: Arc::clone(&self.outages),
+            proven: Arc::clone(&self.proven),
+        }
     }
 }
 

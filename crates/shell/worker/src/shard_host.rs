@@ -7,20 +7,23 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
 use strowger_foundation::{Flow, ShardId, Timestamp};
-use strowger_message::{PartialPeek, Peek};
+use strowger_message::{Fault, PartialPeek, Peek};
 use strowger_net as net;
 
 use crate::admission::Admission;
-use crate::calls::{Account, CallList};
+use crate::calls::{Account, CallList, SetupsByDestination};
 use crate::datagram_socket::{DatagramSocket, DeliveryFailure};
+use crate::listener_socket::ListenerSocket;
+use crate::log_interval::LogInterval;
 use crate::migration::{MigrationState, ShardMessage};
 use crate::panics::{PanicLog, PanicReport};
 use crate::rebalance::Rebalancer;
 use crate::shard_factory::{ShardFactory, StateMachine};
 use crate::status::{ShardTotals, WorkerStatus, add_net};
-use crate::worker_io::{ListenerSocket, WorkerIo};
+use crate::worker_io::WorkerIo;
+use crate::worker_times::WorkerTimes;
 use strowger_shard as shard;
-use strowger_shard::{Event, Input, Output, Snapshot, SteeringResult};
+use strowger_shard::{Event, Input, Inquiry, Output, Snapshot, SteeringResult};
 
 /// State shared by all shard hosts.
 pub(crate) struct HostShared<M: ShardFactory> {
@@ -40,6 +43,8 @@ pub(crate) struct ShardSlot<B> {
     pub(crate) shard: Box<B>,
     /// Next wake-up; [`Timestamp::MAX`] if none. Stale while [`has_acted`](Self::has_acted) is set.
     wakeup: Timestamp,
+    /// Until when the worker may sleep regardless.
+    latest_wakeup: Timestamp,
     /// Whether it has acted since its next wake-up was last queried.
     pub(crate) has_acted: bool,
     /// Number of earlier shards with this id.
@@ -55,8 +60,8 @@ const _: () = assert!(size_of::<ShardSlot<shard::Shard>>() <= 128);
 impl<B: StateMachine> ShardSlot<B> {
     fn new(maker: &impl ShardFactory<Shard = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
         let machine = Box::new(maker.make(id, life, Arc::clone(snapshot)));
-        let wakeup = wakeup_of(&*machine);
-        Self { id, shard: machine, wakeup, has_acted: false, life, version: 0, inputs: 0 }
+        let (wakeup, latest_wakeup) = wakeup_of(&*machine);
+        Self { id, shard: machine, wakeup, latest_wakeup, has_acted: false, life, version: 0, inputs: 0 }
     }
 }
 
@@ -77,6 +82,9 @@ pub(crate) struct ShardHost<M: ShardFactory> {
     /// Recent share of time that the worker was busy.
     pub(crate) load: f64,
     events: SyncSender<Event>,
+    /// Why the last message without an owner could not be parsed, if so.
+    fault: Option<Fault>,
+    malformed_log: LogInterval,
     /// Buffer that a shard swaps for its next message.
     message: Vec<u8>,
     /// Counters of shards that have been replaced.
@@ -86,11 +94,12 @@ pub(crate) struct ShardHost<M: ShardFactory> {
 impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn new(
         common: Arc<HostShared<M>>,
-        exits: WorkerIo,
+        mut exits: WorkerIo,
         admission: Admission,
         snapshot: Arc<Snapshot>,
         events: SyncSender<Event>,
     ) -> Self {
+        exits.streams.learn_trunks(&snapshot);
         let mut shard_slots = Vec::new();
         let mut places = Vec::new();
         for id in (0..exits.shards()).map(ShardId) {
@@ -114,6 +123,8 @@ impl<M: ShardFactory> ShardHost<M> {
             version,
             load,
             events,
+            fault: None,
+            malformed_log: LogInterval::default(),
             message,
             retired_counters: buried,
         }
@@ -165,19 +176,22 @@ impl<M: ShardFactory> ShardHost<M> {
             if let Some(Some((owner, _))) = &known
                 && exits.worker_of(*owner) != exits.index
             {
-                return known;
+                return Ok(known.flatten());
             }
-            peek.fill(bytes).ok()?;
+            peek.fill(bytes)?;
             let mut owner = known.unwrap_or_else(|| common.factory.owner(&peek.to_partial(), snapshot));
             if let Some((_, steered)) = &mut owner {
                 common.factory.complete(peek, steered);
             }
-            Some(owner)
+            Ok(owner)
         }));
         match found {
-            Ok(Some(Some(owner))) => return Some(owner),
-            Ok(Some(None)) => self.io.counters.foreign_responses += 1,
-            Ok(None) => self.io.counters.malformed += 1,
+            Ok(Ok(Some(owner))) => return Some(owner),
+            Ok(Ok(None)) => self.io.counters.foreign_responses += 1,
+            Ok(Err(fault)) => {
+                self.io.counters.malformed += 1;
+                self.fault = Some(fault);
+            }
             Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
         }
         None
@@ -217,12 +231,28 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
+    /// Reports a datagram that is not SIP, a few per second.
+    #[cold]
+    pub(crate) fn report_malformed(&mut self, now: Timestamp, flow: &Flow, fault: Fault) {
+        if self.malformed_log.begin(now).is_some() {
+            let event = Event::Malformed { peer: flow.peer, transport: flow.transport, fault };
+            self.io.counters.event_drops += u64::from(self.events.try_send(event).is_err());
+        }
+    }
+
+    /// Returns why the last message without an owner could not be parsed; `None` if it could, or that panicked.
+    #[cold]
+    pub(crate) fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
+    }
+
     /// Sends a datagram without involving a shard.
     pub(crate) fn answer(&mut self, flow: Flow, bytes: &[u8]) {
         self.message.clear();
         self.message.extend_from_slice(bytes);
-        if let Some(ListenerSocket::Udp(outlet)) = self.io.sockets.get_mut(usize::from(flow.listener.0)) {
-            outlet.send(flow.peer, &mut self.message, net::OrderingKey::ALL);
+        let (WorkerIo { sockets, timing, .. }, listener) = (&mut self.io, usize::from(flow.listener.0));
+        if let Some(ListenerSocket::Udp(outlet)) = sockets.get_mut(listener) {
+            timing.queue(listener, outlet, |outlet| outlet.send(flow.peer, &mut self.message, net::OrderingKey::ALL));
         }
     }
 
@@ -265,6 +295,7 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>, version: u64) {
         self.snapshot = Arc::clone(snapshot);
         self.version = version;
+        self.io.streams.learn_trunks(snapshot);
         for call_guard in 0..self.slots.len() {
             self.run(call_guard, now, &[], |machine| machine.handle_input(now, Input::Config(Arc::clone(snapshot))));
         }
@@ -291,7 +322,7 @@ impl<M: ShardFactory> ShardHost<M> {
             call_guard.has_acted = false;
             // Unwind safety: the shard is dropped after a panic.
             match catch_unwind(AssertUnwindSafe(|| wakeup_of(&*call_guard.shard))) {
-                Ok(wakeup) => call_guard.wakeup = wakeup,
+                Ok(wakeup) => (call_guard.wakeup, call_guard.latest_wakeup) = wakeup,
                 Err(payload) => self.handle_shard_panic(index, now, payload.as_ref(), &[]),
             }
         }
@@ -304,11 +335,47 @@ impl<M: ShardFactory> ShardHost<M> {
         self.slots.iter().map(|call_guard| call_guard.wakeup).min().unwrap_or(Timestamp::MAX)
     }
 
+    /// Returns until when the worker may sleep regardless of [wake-ups](Self::next_wakeup).
+    pub(crate) fn latest_wakeup(&self) -> Timestamp {
+        debug_assert!(!self.has_acted, "all have been asked since they acted");
+        self.slots.iter().map(|call_guard| call_guard.latest_wakeup).min().unwrap_or(Timestamp::MAX)
+    }
+
     /// Returns the calls in progress, up to `limit`.
     pub(crate) fn calls(&mut self, now: Timestamp, limit: usize) -> CallList {
         let mut list = CallList::default();
         for index in 0..self.slots.len() {
             self.run(index, now, &[], |machine| machine.for_each_call(&mut |view| list.add(limit, &view)));
+        }
+        list
+    }
+
+    /// Returns the times of call setup of the shards by destination.
+    pub(crate) fn setups(&mut self, now: Timestamp) -> SetupsByDestination {
+        let mut all = SetupsByDestination::new();
+        for index in 0..self.slots.len() {
+            self.run(index, now, &[], |machine| {
+                machine.for_each_setup(&mut |to, times| all.entry(to).or_default().add(times));
+            });
+        }
+        all
+    }
+
+    /// Ends the calls with this Call-ID, and returns them.
+    pub(crate) fn end_calls(&mut self, now: Timestamp, call_id: &[u8]) -> CallList {
+        let mut list = CallList::default();
+        for index in 0..self.slots.len() {
+            self.run(index, now, &[], |machine| {
+                let before = list.calls.len();
+                machine.for_each_call(&mut |view| {
+                    if view.call_id == call_id {
+                        list.add(usize::MAX, &view);
+                    }
+                });
+                if list.calls.len() > before {
+                    machine.handle_input(now, Input::EndCall { call_id });
+                }
+            });
         }
         list
     }
@@ -325,7 +392,7 @@ impl<M: ShardFactory> ShardHost<M> {
 
     /// Returns the status.
     pub(crate) fn status(&mut self, now: Timestamp) -> WorkerStatus {
-        let mut net = net::Counters::default();
+        let mut net = self.io.closed_sockets;
         let outlets = || self.io.datagram_sockets();
         outlets().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
         let mut status = WorkerStatus {
@@ -333,6 +400,7 @@ impl<M: ShardFactory> ShardHost<M> {
             net,
             streams: self.io.streams.counters,
             connections: self.io.streams.len(),
+            transports: self.io.streams.transports,
             unsent: outlets().map(DatagramSocket::unsent).sum::<usize>() + self.io.streams.unsent(),
             version: self.version,
             load: self.load,
@@ -344,6 +412,22 @@ impl<M: ShardFactory> ShardHost<M> {
         }
         status.shard.add(&self.retired_counters);
         status
+    }
+
+    /// Returns the times of its packets; `None` if timing is off.
+    pub(crate) fn times(&self) -> Option<WorkerTimes> {
+        let timer = self.io.timing.timer()?;
+        let mut net = self.io.closed_sockets;
+        self.io.datagram_sockets().for_each(|socket| add_net(&mut net, socket.socket().counters()));
+        let sockets = || self.io.sockets.iter().filter_map(ListenerSocket::as_datagram).map(DatagramSocket::socket);
+        Some(WorkerTimes {
+            histograms: timer.recorder().recorded(),
+            counts: timer.counts().clone(),
+            net,
+            worker: self.io.counters,
+            has_send_stamps: sockets().all(net::UdpSocket::has_send_stamps),
+            lost_send_stamps: sockets().map(net::UdpSocket::lost_send_stamps).sum(),
+        })
     }
 
     /// Returns a shard's contribution to the status. A shard that panics here is replaced.
@@ -388,7 +472,9 @@ impl<M: ShardFactory> ShardHost<M> {
         let Self { shared: common, slots: shard_slots, snapshot, retired_counters: buried, .. } = self;
         let Some(call_guard) = shard_slots.get_mut(index) else { return };
         // If reading its counters panics too, they are lost.
-        if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| call_guard.shard.counters())) {
+        if let Ok(mut counters) = catch_unwind(AssertUnwindSafe(|| call_guard.shard.counters())) {
+            // Its calls in progress are no longer known.
+            counters.calls_ended = counters.calls;
             buried.add(&counters);
         }
         let fresh = ShardSlot::new(&common.factory, call_guard.id, call_guard.life.wrapping_add(1), snapshot);
@@ -409,8 +495,9 @@ impl<M: ShardFactory> ShardHost<M> {
     }
 }
 
-pub(crate) fn wakeup_of(machine: &impl StateMachine) -> Timestamp {
-    machine.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
+/// Returns the next wake-up of a shard, and until when it may be delayed.
+fn wakeup_of(machine: &impl StateMachine) -> (Timestamp, Timestamp) {
+    machine.poll_timeout().map_or((Timestamp::MAX, Timestamp::MAX), |wakeup| (wakeup.at, wakeup.latest))
 }
 
 /// Takes all outputs of a shard.
@@ -425,7 +512,10 @@ fn drain<B: StateMachine>(
     while let Some(output) = call_guard.shard.poll_output(message) {
         match output {
             Output::Send { flow } => exits.send(now, call_guard.id, flow, message),
-            Output::Resolve { query, question } => exits.resolve(call_guard.id, query, question),
+            Output::Ask(Inquiry::Dns { query, question }) => exits.resolve(call_guard.id, query, question),
+            Output::Ask(Inquiry::Media { engine, command }) => {
+                exits.send_to_engine(call_guard.id, engine.address(), &command);
+            }
             Output::Store { ticket, record } => exits.queue_record(call_guard.id, ticket, record),
             Output::Event(event) => {
                 let is_record = matches!(event, Event::Call(_));

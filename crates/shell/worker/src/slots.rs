@@ -58,6 +58,17 @@ impl Slots {
         self.blocks.get_mut(slot / BLOCK)?.get_mut(slot % BLOCK)
     }
 
+    /// Returns the existing connections, mutably.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.blocks.iter_mut().flatten().filter_map(|slot| slot.connection.as_mut())
+    }
+
+    /// Returns the slots that have a connection.
+    pub(crate) fn used(&self) -> Vec<u32> {
+        let all = (0_u32..).zip(self.blocks.iter().flatten());
+        all.filter(|(_, slot)| slot.connection.is_some()).map(|(number, _)| number).collect()
+    }
+
     /// Returns the existing connections.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.blocks.iter().flatten().filter_map(|slot| slot.connection.as_ref())

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use strowger_foundation::Transport;
-use strowger_net::{BindError, TcpListener, UdpSocket};
+use strowger_net::{BindError, StreamSocket, TcpListener, UdpSocket};
 
 /// One worker's socket on one listen address.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub enum Socket {
     /// For datagrams.
     Udp(UdpSocket),
     /// For connections.
-    Tcp(TcpListener),
+    Stream(StreamSocket),
 }
 
 impl Socket {
@@ -20,7 +20,7 @@ impl Socket {
     pub fn local_addr(&self) -> SocketAddr {
         match self {
             Self::Udp(socket) => socket.local_addr(),
-            Self::Tcp(listener) => listener.local_addr(),
+            Self::Stream(socket) => socket.local_addr(),
         }
     }
 
@@ -29,7 +29,7 @@ impl Socket {
     pub const fn transport(&self) -> Transport {
         match self {
             Self::Udp(_) => Transport::Udp,
-            Self::Tcp(_) => Transport::Tcp,
+            Self::Stream(socket) => socket.transport(),
         }
     }
 
@@ -40,7 +40,7 @@ impl Socket {
     pub fn sibling(&self) -> Result<Self, BindError> {
         match self {
             Self::Udp(socket) => socket.sibling().map(Self::Udp),
-            Self::Tcp(listener) => listener.sibling().map(Self::Tcp),
+            Self::Stream(socket) => socket.sibling().map(Self::Stream),
         }
     }
 }
@@ -51,8 +51,14 @@ impl From<UdpSocket> for Socket {
     }
 }
 
+impl From<StreamSocket> for Socket {
+    fn from(socket: StreamSocket) -> Self {
+        Self::Stream(socket)
+    }
+}
+
 impl From<TcpListener> for Socket {
     fn from(listener: TcpListener) -> Self {
-        Self::Tcp(listener)
+        Self::Stream(listener.into())
     }
 }

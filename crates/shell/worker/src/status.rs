@@ -8,6 +8,7 @@ use strowger_net as net;
 
 use crate::panics::PanicReport;
 use crate::shard_factory::StateMachine;
+use crate::transport_counters::TransportCounters;
 use strowger_shard as shard;
 
 /// Totals of one worker since it started, excluding those of sockets and shards.
@@ -16,8 +17,14 @@ pub struct Counters {
     /// Empty datagrams and those of line ends only: keep-alives of peers behind a NAT. Those with a double CRLF were
     /// answered (RFC 5626 §3.5.1).
     pub keep_alives: u64,
+    /// Binding requests of STUN (RFC 5626 §4.4.2), which were answered.
+    pub stun_answered: u64,
+    /// Datagrams of STUN that are no Binding requests, or malformed ones; dropped.
+    pub stun_ignored: u64,
     /// Datagrams dropped because they are not SIP.
     pub malformed: u64,
+    /// Datagrams dropped unread because their source is banned.
+    pub banned: u64,
     /// Messages dropped because no shard owns them: responses to requests that were not sent by this server.
     pub foreign_responses: u64,
     /// Messages handed over to another worker.
@@ -40,6 +47,10 @@ pub struct Counters {
     pub record_drops: u64,
     /// Failed receive calls.
     pub receive_errors: u64,
+    /// Commands to media engines that could not be sent.
+    pub media_send_errors: u64,
+    /// Answers of media engines dropped because too many waited for a worker.
+    pub media_drops: u64,
     /// New work that overload control dropped without a response after receiving it.
     pub shed: u64,
     /// Contained panics.
@@ -83,7 +94,10 @@ impl Counters {
     pub fn add(&mut self, other: &Self) {
         let Self {
             keep_alives,
+            stun_answered,
+            stun_ignored,
             malformed,
+            banned,
             foreign_responses,
             handover_sent,
             handover_received,
@@ -94,11 +108,16 @@ impl Counters {
             event_drops,
             record_drops,
             receive_errors,
+            media_send_errors,
+            media_drops,
             shed,
             panics,
         } = other;
         self.keep_alives += keep_alives;
+        self.stun_answered += stun_answered;
+        self.stun_ignored += stun_ignored;
         self.malformed += malformed;
+        self.banned += banned;
         self.foreign_responses += foreign_responses;
         self.handover_sent += handover_sent;
         self.handover_received += handover_received;
@@ -109,6 +128,8 @@ impl Counters {
         self.event_drops += event_drops;
         self.record_drops += record_drops;
         self.receive_errors += receive_errors;
+        self.media_send_errors += media_send_errors;
+        self.media_drops += media_drops;
         self.shed += shed;
         self.panics += panics;
     }
@@ -145,12 +166,48 @@ stream_counters! {
     refused_total,
     /// Connections closed at once because the limit of their source was reached.
     refused_source,
+    /// Connections closed at once because the limit of their transport was reached.
+    refused_transport,
+    /// Connections closed because their source is banned.
+    refused_banned,
     /// Times that no connection could be accepted for lack of descriptors or memory.
     accept_errors,
     /// Connections that could not be opened: refused, unreachable, or out of descriptors.
     connect_failures,
     /// Connections that could not be opened in time.
     connect_timeouts,
+    /// Connections of balancers whose PROXY header was read.
+    proxied,
+    /// Connections of balancers without a PROXY header, or with one that took too long.
+    proxy_header_failures,
+    /// TCP connections of balancers closed at once because too many PROXY headers and handshakes were awaited.
+    proxy_refused_total,
+    /// TCP connections of balancers closed because too many PROXY headers and handshakes of their client were awaited.
+    proxy_refused_source,
+    /// Handshakes of secure connections that succeeded, in both directions.
+    tls_handshakes,
+    /// Of these, those that continued an earlier session.
+    tls_resumed,
+    /// Handshakes that failed.
+    tls_failures,
+    /// Handshakes of peers that took too long.
+    tls_timeouts,
+    /// Connections closed at once because too many handshakes were in progress.
+    tls_refused_total,
+    /// Connections closed at once because their source had too many handshakes in progress.
+    tls_refused_source,
+    /// WebSockets opened.
+    ws_opened,
+    /// Requests for a WebSocket that were refused.
+    ws_refused,
+    /// Requests for a WebSocket that took too long.
+    ws_timeouts,
+    /// WebSockets closed because a ping was not answered.
+    ws_unanswered,
+    /// WebSockets closed at once because too many upgrades and handshakes were in progress.
+    ws_refused_total,
+    /// WebSockets closed at once because their source had too many upgrades and handshakes in progress.
+    ws_refused_source,
     /// Connections closed by the peer.
     closed_by_peer,
     /// Connections that broke or whose peer stopped acknowledging.
@@ -197,6 +254,8 @@ pub struct WorkerStatus {
     pub net: net::Counters,
     /// Counters of its connections.
     pub streams: StreamCounters,
+    /// The same by transport.
+    pub transports: TransportCounters,
     /// Existing connections, including those being opened.
     pub connections: usize,
     /// Sum over its shards, including those that panicked.
@@ -223,6 +282,7 @@ impl WorkerStatus {
         self.worker.add(&other.worker);
         add_net(&mut self.net, &other.net);
         self.streams.add(&other.streams);
+        self.transports.add(&other.transports);
         self.connections += other.connections;
         self.shard.add(&other.shard);
         self.transactions += other.transactions;

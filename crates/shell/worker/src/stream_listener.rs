@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use mio::{Interest, Registry, Token};
 use strowger_foundation::Timestamp;
-use strowger_net::{TcpListener, is_out_of_files};
+use strowger_net::{StreamSocket, is_out_of_files};
 
 /// A listening stream socket and its readiness, tracked from mio's edges.
 #[derive(Debug)]
 pub(crate) struct StreamListener {
-    pub(crate) listener: TcpListener,
+    pub(crate) socket: StreamSocket,
     /// Whether a connection may be waiting to be accepted.
     pub(crate) is_readable: bool,
     /// When to retry after an error.
@@ -23,13 +23,13 @@ pub(crate) struct StreamListener {
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl StreamListener {
-    /// Registers `listener` under `token`.
+    /// Registers `socket` under `token`.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(crate) fn new(mut listener: TcpListener, registry: &Registry, token: Token) -> io::Result<Self> {
-        registry.register(&mut listener, token, Interest::READABLE)?;
-        Ok(Self { listener, is_readable: true, retry: None, quiet_until: Timestamp::ZERO })
+    pub(crate) fn new(mut socket: StreamSocket, registry: &Registry, token: Token) -> io::Result<Self> {
+        registry.register(&mut socket, token, Interest::READABLE)?;
+        Ok(Self { socket, is_readable: true, retry: None, quiet_until: Timestamp::ZERO })
     }
 
     /// Logs that connections cannot be accepted, and repeats it at intervals while that lasts.
@@ -38,7 +38,7 @@ impl StreamListener {
             return;
         }
         self.quiet_until = now + LOG_INTERVAL;
-        let address = self.listener.local_addr();
+        let address = self.socket.local_addr();
         let remedy = match is_out_of_files(error) {
             true => "; raise the limit of open files, or lower tcp.connections",
             false => "",

@@ -1,5 +1,7 @@
 //! Reading of connections, in short turns.
 
+use std::ops::Range;
+
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, ResponseBuilder};
 use strowger_overload::{LATE_WAIT, Queue, is_to_service, queue_of};
@@ -10,6 +12,7 @@ use crate::framing::Frame;
 use crate::ingress::Ingress;
 use crate::shard_factory::ShardFactory;
 use crate::streams::{CloseReason, UnreadInput};
+use crate::timing::MessageArrival;
 
 /// Maximum messages of one connection per turn.
 const MESSAGES_A_TURN: usize = 8;
@@ -39,15 +42,37 @@ enum TurnEnd {
     Dead,
 }
 
+/// The next piece of a connection's input.
+pub(crate) enum Piece {
+    /// A message: its place, and the number of bytes to drop.
+    Message(Range<usize>, usize),
+    /// Line ends between messages.
+    Blank {
+        /// Length in bytes.
+        length: usize,
+        /// Whether the peer expects a response.
+        is_ping: bool,
+    },
+    /// Something between messages that has been handled; the number of bytes to drop.
+    Control(usize),
+    /// Incomplete: at least this many bytes are needed.
+    More(usize),
+    /// Malformed: nothing after this can be trusted.
+    Broken(Fault),
+    /// The connection is ending.
+    Ended,
+}
+
 impl<M: ShardFactory> Ingress<M> {
     /// Gives each readable connection a turn; those with new work come last while the worker limits it. Returns
     /// whether there were any.
     pub(crate) fn read_streams(&mut self, now: Timestamp) -> bool {
         let streams = &mut self.host.io.streams;
+        let is_advanced = streams.continue_handshakes(now);
         streams.resume_stalled();
         let (turns, put_off) = (streams.ready().min(TURNS_A_ROUND), streams.deferred_len());
         if turns + put_off == 0 {
-            return false;
+            return is_advanced;
         }
         self.streams_busy_since = streams.busy_since(now);
         let is_late = self.host.admission.is_limiting() && now.saturating_since(self.streams_busy_since) > LATE_WAIT;
@@ -90,17 +115,17 @@ impl<M: ShardFactory> Ingress<M> {
         (puts_off, is_late): (bool, bool),
     ) -> usize {
         let streams = &mut self.host.io.streams;
-        let count = streams.read(slot, scratch);
-        let fresh = scratch.get(..count).unwrap_or_default();
+        let count = streams.read(now, slot, scratch);
+        let fresh = scratch.get_mut(..count).unwrap_or_default();
         let Some(connection) = streams.get(slot) else { return 0 };
         let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
-        let (was_stale, peer) = (connection.is_stale, connection.peer.ip());
-        let brings_new_work = queue_of(if kept.is_empty() { fresh } else { &kept }) == Queue::NewWork;
-        let is_stale = was_stale || (is_late && !puts_off && brings_new_work && self.host.may_be_stale(peer));
+        // The messages of a WebSocket are masked and must be decoded first.
+        let is_framed = connection.channel.web_socket().is_some();
+        let is_deferred = !is_framed && {
+            let next = if kept.is_empty() { &*fresh } else { &kept };
+            self.is_deferred(slot, next, (puts_off, is_late))
+        };
         let streams = &mut self.host.io.streams;
-        if let Some(connection) = streams.get(slot) {
-            connection.is_stale = is_stale;
-        }
         if matches!(phase, Phase::Ending | Phase::Dead) {
             if is_readable && phase == Phase::Ending {
                 streams.list(slot);
@@ -111,13 +136,14 @@ impl<M: ShardFactory> Ingress<M> {
         if is_owned {
             kept.extend_from_slice(fresh);
         }
-        let bytes = if is_owned { &kept[..] } else { fresh };
-        let (consumed, messages, end) = if is_owned && kept.len() < needed {
+        let is_too_short = is_owned && kept.len() < needed;
+        let bytes = if is_owned { &mut kept[..] } else { &mut *fresh };
+        let (consumed, messages, end) = if is_too_short {
             (0, 0, TurnEnd::Incomplete(needed))
-        } else if puts_off && !is_stale && self.is_deferrable(bytes) {
+        } else if is_deferred {
             (0, 0, TurnEnd::Deferred)
         } else {
-            self.handle_frames(now, slot, bytes)
+            self.handle_frames(now, slot, bytes, (puts_off, is_late))
         };
         let rest = if is_owned {
             UnreadInput::Owned(kept, consumed)
@@ -128,6 +154,19 @@ impl<M: ShardFactory> Ingress<M> {
         messages
     }
 
+    /// Notes whether the next message of a connection is new work that has become too old; returns whether it is new
+    /// work that is deferred.
+    fn is_deferred(&mut self, slot: u32, next: &[u8], (puts_off, is_late): (bool, bool)) -> bool {
+        let Some(connection) = self.host.io.streams.get(slot) else { return false };
+        let (was_stale, peer) = (connection.is_stale, connection.source());
+        let brings_new_work = queue_of(next) == Queue::NewWork;
+        let is_stale = was_stale || (is_late && !puts_off && brings_new_work && self.host.may_be_stale(peer));
+        if let Some(connection) = self.host.io.streams.get(slot) {
+            connection.is_stale = is_stale;
+        }
+        puts_off && !is_stale && self.is_deferrable(next)
+    }
+
     /// Returns whether the next input of a connection is new work that can be deferred.
     fn is_deferrable(&self, bytes: &[u8]) -> bool {
         queue_of(bytes) == Queue::NewWork && !is_to_service(bytes) && !self.host.io.streams.is_scarce()
@@ -135,14 +174,21 @@ impl<M: ShardFactory> Ingress<M> {
 
     /// Splits bytes into messages and passes each to its shard. Returns the number of bytes and messages handled, and
     /// how it ended.
-    fn handle_frames(&mut self, now: Timestamp, slot: u32, bytes: &[u8]) -> (usize, usize, TurnEnd) {
+    fn handle_frames(
+        &mut self,
+        now: Timestamp,
+        slot: u32,
+        bytes: &mut [u8],
+        haste: (bool, bool),
+    ) -> (usize, usize, TurnEnd) {
         let id = self.host.io.streams.id(slot);
+        self.host.io.timing.begin();
         let limit = if self.host.io.streams.is_scarce() { usize::MAX } else { MESSAGES_A_TURN };
         let (mut at, mut messages) = (0, 0);
         loop {
-            let rest = bytes.get(at..).unwrap_or_default();
+            let rest = bytes.get_mut(at..).unwrap_or_default();
             let Some(connection) = self.host.io.streams.get(slot) else { return (at, messages, TurnEnd::Dead) };
-            if connection.phase == Phase::Dead {
+            if matches!(connection.phase, Phase::Ending | Phase::Dead) {
                 return (at, messages, TurnEnd::Dead);
             }
             if rest.is_empty() {
@@ -151,34 +197,32 @@ impl<M: ShardFactory> Ingress<M> {
             if messages >= limit {
                 return (at, messages, TurnEnd::Interrupted);
             }
-            let mut cutter = connection.framer;
-            let Some(piece) = self.host.catch_panic(now, rest, || cutter.next(rest)) else {
+            let Some(piece) = self.next_piece(now, slot, rest) else {
                 self.host.io.streams.kill(slot, CloseReason::Malformed);
                 return (at, messages, TurnEnd::Dead);
             };
             let Some(connection) = self.host.io.streams.get(slot) else { return (at, messages, TurnEnd::Dead) };
-            connection.framer = cutter;
-            if matches!(piece, Frame::Message(_) | Frame::Blank { .. }) {
+            if !matches!(piece, Piece::More(_) | Piece::Broken(_) | Piece::Ended) {
                 connection.heard = now;
             }
-            let (peer, is_stale) = (connection.peer.ip(), connection.is_stale);
+            let is_framed = connection.channel.web_socket().is_some();
             match piece {
-                Frame::Message(length)
-                    if self.host.filters_out_of_stream(peer, is_stale, rest.get(..length).unwrap_or_default()) =>
-                {
-                    at += length;
-                    self.host.io.streams.counters.messages_in += 1;
-                    self.host.io.counters.shed += 1;
-                }
-                Frame::Message(length) => {
-                    if !self.handle_stream_message(now, slot, id, rest.get(..length).unwrap_or_default()) {
-                        return (at, messages, TurnEnd::Stalled);
+                Piece::Message(place, consumed) => {
+                    let message = rest.get(place).unwrap_or_default();
+                    if is_framed && messages == 0 && self.is_deferred(slot, message, haste) {
+                        return (at, messages, TurnEnd::Deferred);
                     }
-                    at += length;
-                    messages += 1;
+                    let Some(is_handled) = self.handle_or_filter(now, slot, id, message) else {
+                        return (at, messages, TurnEnd::Stalled);
+                    };
+                    at += consumed;
+                    messages += usize::from(is_handled);
+                    self.host.io.streams.take_message(slot);
                 }
-                Frame::Blank { length, is_ping } => {
+                Piece::Blank { length, is_ping } => {
                     at += length;
+                    // In a WebSocket, each is a message for itself and may have a response.
+                    messages += usize::from(is_framed);
                     self.host.io.counters.keep_alives += 1;
                     if is_ping {
                         self.host.io.streams.counters.pings += 1;
@@ -186,10 +230,52 @@ impl<M: ShardFactory> Ingress<M> {
                         self.host.io.streams.write(slot, None, b"\r\n");
                     }
                 }
-                Frame::More(needed) => return (at, messages, TurnEnd::Incomplete(needed)),
-                Frame::Broken(fault) => return (at, messages, TurnEnd::Broken(fault)),
+                Piece::Control(length) => {
+                    at += length;
+                    messages += 1;
+                }
+                Piece::More(needed) => return (at, messages, TurnEnd::Incomplete(needed)),
+                Piece::Broken(fault) => return (at, messages, TurnEnd::Broken(fault)),
+                Piece::Ended => return (at, messages, TurnEnd::Dead),
             }
         }
+    }
+
+    /// Finds the next piece of a connection's input; `None` if that failed.
+    fn next_piece(&mut self, now: Timestamp, slot: u32, bytes: &mut [u8]) -> Option<Piece> {
+        let connection = self.host.io.streams.get(slot)?;
+        if connection.channel.web_socket().is_some() {
+            return self.next_of_web_socket(now, slot, bytes);
+        }
+        let mut cutter = connection.framer;
+        let piece = self.host.catch_panic(now, bytes, || cutter.next(bytes))?;
+        self.host.io.streams.get(slot)?.framer = cutter;
+        Some(match piece {
+            Frame::Message(length) => Piece::Message(0..length, length),
+            Frame::Blank { length, is_ping } => Piece::Blank { length, is_ping },
+            Frame::More(needed) => Piece::More(needed),
+            Frame::Broken(fault) => Piece::Broken(fault),
+        })
+    }
+
+    /// Passes a message to its shard, or drops it as too old; returns whether it was passed, `None` if there is no
+    /// room for it yet.
+    fn handle_or_filter(&mut self, now: Timestamp, slot: u32, id: ConnId, message: &[u8]) -> Option<bool> {
+        let connection = self.host.io.streams.get(slot)?;
+        let (peer, is_stale, transport) = (connection.source(), connection.is_stale, connection.channel.transport());
+        if self.host.io.streams.banned.contains(peer.ip) {
+            self.host.io.streams.kill(slot, CloseReason::Banned);
+            return Some(false);
+        }
+        let is_shed = self.host.filters_out_of_stream(peer, is_stale, message);
+        if !is_shed && !self.handle_stream_message(now, slot, id, message) {
+            return None;
+        }
+        let io = &mut self.host.io;
+        io.streams.counters.messages_in += 1;
+        io.streams.transports.of_mut(transport).messages_in += 1;
+        io.counters.shed += u64::from(is_shed);
+        Some(!is_shed)
     }
 
     /// Passes a message to the shard that owns it, here or on another worker; returns `false` if there is no room for
@@ -198,8 +284,11 @@ impl<M: ShardFactory> Ingress<M> {
         let mut peek = Peek::default();
         let steered = self.host.steer(now, bytes, &mut peek);
         let exits = &mut self.host.io;
+        exits.timing.end_common(1);
         let Some((shard, steered)) = &steered else {
-            exits.streams.counters.messages_in += 1;
+            if let Some(fault) = self.host.take_fault() {
+                self.host.io.streams.report_malformed(slot, fault);
+            }
             return true;
         };
         let owner = exits.worker_of(*shard);
@@ -208,15 +297,22 @@ impl<M: ShardFactory> Ingress<M> {
             return false;
         }
         let exits = &mut self.host.io;
-        exits.streams.counters.messages_in += 1;
         let Some(connection) = exits.streams.get(slot) else { return true };
         connection.is_known = true;
+        if connection.may_have_alias() {
+            exits.streams.adopt_alias(slot, &peek, bytes);
+        }
+        let Some(connection) = exits.streams.get(slot) else { return true };
         let (flow, arrival) = (connection.flow(id), self.streams_busy_since.min(now));
         exits.tracer.received(now, &flow, bytes);
         if is_here {
+            let measured = MessageArrival::new(flow.transport, arrival, exits.timing.received().unwrap_or(now));
+            exits.timing.begin_message(&peek);
             self.host.deliver(now, *shard, (arrival, flow), (&peek, steered), bytes);
+            self.host.io.timing.end_message(measured);
         } else {
-            exits.hand_over(owner, *shard, arrival, flow, bytes);
+            exits.hand_over(owner, *shard, (arrival, exits.timing.received()), flow, bytes);
+            exits.timing.skip();
         }
         true
     }
@@ -231,7 +327,7 @@ impl<M: ShardFactory> Ingress<M> {
         }
         let streams = &mut self.host.io.streams;
         match end {
-            TurnEnd::Empty => streams.keep_nothing(slot),
+            TurnEnd::Empty => streams.keep_nothing(now, slot, is_begun),
             TurnEnd::Incomplete(needed) => streams.keep(now, slot, rest, Some(needed), is_begun),
             TurnEnd::Interrupted | TurnEnd::Stalled | TurnEnd::Deferred => {
                 streams.keep(now, slot, rest, None, is_begun);
@@ -240,7 +336,7 @@ impl<M: ShardFactory> Ingress<M> {
         }
         let id = streams.id(slot);
         let Some(connection) = streams.get(slot) else { return };
-        let (has_more, peer) = (connection.is_readable || connection.has_backlog, connection.peer.ip());
+        let (has_more, peer) = (connection.is_readable || connection.has_backlog, connection.source());
         if matches!(end, TurnEnd::Stalled) {
             streams.stall(slot);
         } else if matches!(end, TurnEnd::Deferred) {
@@ -259,10 +355,11 @@ impl<M: ShardFactory> Ingress<M> {
         let read = || Peek::read(bytes).ok().and_then(|peek| refusal(&peek, fault));
         let answer = self.host.catch_panic(now, bytes, read).flatten();
         let streams = &mut self.host.io.streams;
+        streams.report_malformed(slot, fault);
         match answer {
             Some(answer) => {
                 streams.write(slot, None, &answer);
-                streams.end(now, slot);
+                streams.end(now, slot, CloseReason::Malformed);
                 streams.list(slot);
             }
             None => streams.kill(slot, CloseReason::Malformed),

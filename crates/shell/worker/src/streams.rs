@@ -4,34 +4,38 @@
 //! edges. A connection that dies during a round keeps its slot until [`Streams::finish`], so that an event, a list
 //! entry or a borrowed slot never refers to a different connection.
 
+mod prefaces;
+mod reading;
+mod refusals;
+mod web_sockets;
+mod writing;
+
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use mio::event::Event;
 use mio::{Interest, Registry, Token};
-use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, TimerWheel, Timestamp};
-use strowger_net::{IoOutcome, TcpStream};
+use strowger_ban::BannedSources;
+use strowger_foundation::{ConnId, Flow, HostId, ListenerId, ShardId, TimerWheel, Timestamp};
+use strowger_locate::NameCache;
+use strowger_message::Fault;
+use strowger_net::{AcceptedStream, Channel, StreamSocket};
 
-use crate::connection::{Connection, Phase};
+pub(crate) use self::refusals::Limit;
+use crate::connection::{Connection, OutputState, Phase};
 use crate::connection_index::{ConnectionIndex, LimitExceeded, PeerKey};
-use crate::limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
+use crate::limits::{FREE_BYTES, StreamLimits};
+use crate::log_interval::LogInterval;
 use crate::slots::Slots;
 use crate::status::StreamCounters;
+use crate::transport_counters::TransportCounters;
+use strowger_shard::Event;
 
 /// Maximum time for the last output of a connection to leave.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// Size beyond which a send queue is written at once instead of at the end of the round.
-const WRITE_EARLY_BYTES: usize = 64 * 1024;
-
-/// Number of spare buffers, and the maximum capacity of each.
-const SPARES: usize = 64;
-const SPARE_BYTES: usize = 16 * 1024;
-
-/// Maximum number of paused connections checked at a time.
-const REVIEWS: usize = 256;
 /// Token of a connection's events: this plus the slot.
 const FIRST_TOKEN: usize = 1 << 32;
 
@@ -46,6 +50,22 @@ pub(crate) enum CloseReason {
     ConnectFailed,
     /// It could not be opened in time.
     ConnectTimeout,
+    /// The handshake failed.
+    HandshakeFailed,
+    /// The handshake took too long.
+    HandshakeTimeout,
+    /// A balancer sent no PROXY header.
+    NoPreface,
+    /// Its source is banned.
+    Banned,
+    /// The client of a balancer has too many connections or handshakes in progress, which has been counted.
+    Refused,
+    /// The request for a WebSocket was refused.
+    UpgradeRefused,
+    /// The request for a WebSocket took too long.
+    UpgradeTimeout,
+    /// A ping was not answered.
+    Unanswered,
     /// It was idle too long.
     Idle,
     /// A message took too long.
@@ -58,20 +78,40 @@ pub(crate) enum CloseReason {
     Memory,
 }
 
-/// A closed connection and its far end.
-pub(crate) type ClosedConnection = (ConnId, SocketAddr);
+/// What ends with a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClosedConnection {
+    /// A way of requests to the peer of a secure connection. It comes before the connection itself.
+    Way(Flow),
+    /// The connection, with its far end.
+    Connection(ConnId, SocketAddr),
+}
 
 /// The connections of one worker.
 #[derive(Debug)]
 pub(crate) struct Streams {
     worker: u16,
     registry: Registry,
-    index: Arc<ConnectionIndex>,
-    limits: StreamLimits,
-    slots: Slots,
+    pub(crate) index: Arc<ConnectionIndex>,
+    /// Knows the names of secure peers.
+    pub(crate) names: Arc<NameCache>,
+    pub(crate) limits: StreamLimits,
+    pub(crate) banned: Arc<BannedSources>,
+    events: SyncSender<Event>,
+    /// Events dropped because the queue was full.
+    pub(crate) event_drops: u64,
+    pub(crate) slots: Slots,
+    /// Domains by which trunks are known.
+    pub(crate) trunk_domains: Vec<Box<str>>,
+    /// The numbers of the names of targets, sorted.
+    pub(crate) target_names: Vec<HostId>,
     wheel: TimerWheel<u32>,
     /// Connections that may have input, each once.
     ready: VecDeque<u32>,
+    /// Connections whose handshake can continue, each once.
+    pub(crate) handshakes: VecDeque<u32>,
+    pub(crate) failure_log: LogInterval,
+    refusal_log: LogInterval,
     /// Connections whose next input is new work while the worker limits it; read when no others are ready.
     deferred: VecDeque<u32>,
     /// Time since which connections have continuously had input.
@@ -91,6 +131,7 @@ pub(crate) struct Streams {
     /// Closed connections that shards may know.
     pub(crate) closed: Vec<ClosedConnection>,
     pub(crate) counters: StreamCounters,
+    pub(crate) transports: TransportCounters,
 }
 
 impl Streams {
@@ -99,7 +140,9 @@ impl Streams {
         worker: u16,
         registry: Registry,
         index: Arc<ConnectionIndex>,
+        names: Arc<NameCache>,
         limits: StreamLimits,
+        (banned, events): (Arc<BannedSources>, SyncSender<Event>),
         seed: u64,
     ) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the remainder is small")]
@@ -108,10 +151,19 @@ impl Streams {
             worker,
             registry,
             index,
+            names,
             limits,
+            banned,
+            events,
+            event_drops: 0,
             slots: Slots::new(first_generation),
+            trunk_domains: Vec::new(),
+            target_names: Vec::new(),
             wheel: TimerWheel::new(),
             ready: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            failure_log: LogInterval::default(),
+            refusal_log: LogInterval::default(),
             deferred: VecDeque::new(),
             busy_since: None,
             paused: VecDeque::new(),
@@ -124,6 +176,7 @@ impl Streams {
             failed: Vec::new(),
             closed: Vec::new(),
             counters: StreamCounters::default(),
+            transports: TransportCounters::default(),
         }
     }
 
@@ -160,43 +213,112 @@ impl Streams {
         (is_it && slot.connection.as_ref().is_some_and(is_usable)).then_some(u32::try_from(id.slot()).ok()?)
     }
 
+    /// Returns the peers of the connections of this worker among `ids`.
+    pub(crate) fn peers(&self, ids: &[ConnId]) -> Vec<(ConnId, SocketAddr)> {
+        ids.iter().filter_map(|id| Some((*id, self.peer(self.find(*id)?)?))).collect()
+    }
+
     /// Returns the connection of any worker to a peer.
     pub(crate) fn owner(&self, way: PeerKey) -> Option<ConnId> {
         self.index.find(way)
     }
 
     /// Takes an accepted connection, or closes it if a limit is reached.
-    pub(crate) fn accept(&mut self, now: Timestamp, listener: ListenerId, stream: TcpStream, peer: SocketAddr) {
+    pub(crate) fn accept(&mut self, now: Timestamp, listener: ListenerId, stream: AcceptedStream, peer: SocketAddr) {
+        if self.banned.contains(peer.ip()) {
+            return self.counters.refused_banned += 1;
+        }
         let source = Some(peer.ip());
         match self.index.acquire(source) {
             Ok(()) => {}
-            Err(LimitExceeded::Total) => return self.counters.refused_total += 1,
-            Err(LimitExceeded::Source) => return self.counters.refused_source += 1,
+            Err(LimitExceeded::Total) => return self.on_refused(now, peer, Limit::Total),
+            Err(LimitExceeded::Source) => return self.on_refused(now, peer, Limit::Source),
         }
-        // If the connection is already gone, reading it will show that.
-        let _ = stream.tune(self.limits.user_timeout);
-        match self.insert(now, (listener, peer), stream, Phase::Open) {
-            Some(slot) => {
-                self.counters.accepted += 1;
-                // An outgoing connection to the same peer keeps its entry.
-                let _ = self.index.claim((listener, peer), self.id(slot));
+        let transport = stream.transport();
+        if !self.index.acquire_transport(transport, &self.limits) {
+            self.on_refused(now, peer, Limit::Transport(transport));
+            return self.index.release(source);
+        }
+        let (is_secure, is_web_socket) = (transport.is_secure(), transport.is_web_socket());
+        let has_preface = self.index.is_balancer(peer.ip());
+        let has_handshake = is_secure || is_web_socket || has_preface;
+        if has_handshake && !self.admit_handshake(now, peer, transport) {
+            self.index.release_transport(transport);
+            return self.index.release(source);
+        }
+        let phase = match (is_secure || has_preface, is_web_socket) {
+            (true, _) => Phase::Opening,
+            (false, true) => Phase::Upgrading,
+            (false, false) => Phase::Open,
+        };
+        let channel = stream.into_channel(has_preface).inspect_err(|error| {
+            if let Some(others) = self.failure_log.begin(now) {
+                tracing::error!(%peer, others, "a connection is closed, as TLS cannot begin: {error}; check [tls], then reload");
             }
-            None => self.index.release(source),
+        });
+        // If the connection is already gone, reading it will show that.
+        let channel = channel.inspect(|channel| drop(channel.tune(self.limits.user_timeout)));
+        let way = (listener, peer, HostId::NONE);
+        let Some(slot) = channel.ok().and_then(|channel| self.insert(now, way, channel, (phase, true))) else {
+            if has_handshake {
+                self.index.end_handshake(peer.ip());
+            }
+            self.index.release_transport(transport);
+            return self.index.release(source);
+        };
+        self.counters.accepted += 1;
+        self.transports.of_mut(transport).accepted += 1;
+        if !has_handshake {
+            self.claim(slot);
         }
     }
 
-    /// Starts a connection from the address of `listener`. Returns the connection of another worker if that one was
+    /// Makes an accepted connection the one to its peer. An outgoing one to the same peer keeps its entry.
+    pub(crate) fn claim(&mut self, slot: u32) {
+        let id = self.id(slot);
+        let Self { slots, index, .. } = self;
+        let connection = slots.get_mut(slot as usize).and_then(|place| place.connection.as_ref());
+        for key in connection.into_iter().flat_map(Connection::peer_keys) {
+            let _ = index.claim(key, id);
+        }
+    }
+
+    /// Removes a connection from the index, so that no further request is sent on it. A secure one keeps only the
+    /// ways by which it was found.
+    pub(crate) fn withdraw(&mut self, slot: u32) {
+        let id = self.id(slot);
+        let Self { slots, index, .. } = self;
+        let Some(connection) = slots.get_mut(slot as usize).and_then(|place| place.connection.as_mut()) else { return };
+        if connection.channel.is_secure() {
+            let ways = connection.peer_keys().filter(|key| index.withdraw(*key, id));
+            let ways = ways.map(|(_, peer, host)| (peer, host)).collect();
+            connection.channel.set_ways(ways);
+        } else {
+            connection.peer_keys().for_each(|key| _ = index.withdraw(key, id));
+        }
+    }
+
+    /// Starts a connection from the address of `socket`. Returns the connection of another worker if that one was
     /// faster.
     ///
     /// # Errors
     /// When none can be opened.
-    pub(crate) fn open(&mut self, now: Timestamp, way: PeerKey, local: IpAddr) -> Result<ConnId, ()> {
+    pub(crate) fn open(&mut self, now: Timestamp, way: PeerKey, socket: &StreamSocket) -> Result<ConnId, ()> {
         if self.index.acquire(None).is_err() {
             self.counters.refused_total += 1;
             return Err(());
         }
-        let stream = TcpStream::connect(local, way.1).inspect(|stream| drop(stream.tune(self.limits.user_timeout)));
-        let slot = stream.ok().and_then(|stream| self.insert(now, way, stream, Phase::Opening));
+        let name = self.names.hosts().name(way.2);
+        if way.2 != HostId::NONE && name.is_none() {
+            // Without the name that was called, the certificate cannot be checked.
+            self.index.release(None);
+            self.counters.connect_failures += 1;
+            return Err(());
+        }
+        let channel = socket
+            .connect(way.1, name.as_deref().map(|name| (way.2, name)))
+            .inspect(|channel| drop(channel.tune(self.limits.user_timeout)));
+        let slot = channel.ok().and_then(|channel| self.insert(now, way, channel, (Phase::Opening, false)));
         let Some(slot) = slot else {
             self.index.release(None);
             self.counters.connect_failures += 1;
@@ -208,35 +330,41 @@ impl Streams {
                 self.close_now(slot);
                 return Ok(other);
             }
-            self.index.withdraw(way, other);
+            let _ = self.index.withdraw(way, other);
             let _ = self.index.claim(way, id);
         }
         self.counters.opened += 1;
         Ok(id)
     }
 
-    fn insert(&mut self, now: Timestamp, way: PeerKey, mut stream: TcpStream, phase: Phase) -> Option<u32> {
+    fn insert(
+        &mut self,
+        now: Timestamp,
+        way: PeerKey,
+        mut channel: Channel,
+        (phase, is_accepted): (Phase, bool),
+    ) -> Option<u32> {
         let slot = self.slots.take(ConnId::MAX_SLOTS)?;
         let token = Token(FIRST_TOKEN + slot as usize);
-        if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE) {
+        if let Err(error) = self.registry.register(&mut channel, token, Interest::READABLE | Interest::WRITABLE) {
             tracing::error!(%error, "a connection cannot be registered for polling and is closed");
             self.slots.release(slot);
             return None;
         }
-        let (listener, peer) = way;
+        let (listener, peer, _) = way;
+        self.transports.of_mut(channel.transport()).open += 1;
         let armed = now + self.patience(phase);
         let connection = Connection {
-            stream,
+            channel,
             peer,
             listener,
             phase,
-            is_accepted: phase == Phase::Open,
+            is_accepted,
             is_known: false,
             is_readable: false,
             is_ending: false,
-            is_blocked: false,
             is_listed: false,
-            is_dirty: false,
+            output: OutputState::Idle,
             has_backlog: false,
             is_stale: false,
             framer: crate::framing::StreamFramer::default(),
@@ -261,334 +389,44 @@ impl Streams {
         /// Check interval of connections without an idle limit.
         const NOW_AND_THEN: Duration = Duration::from_secs(24 * 3600);
         match phase {
-            Phase::Opening => self.limits.connect_timeout,
+            Phase::Opening | Phase::Upgrading => self.limits.connect_timeout,
             Phase::Open if self.limits.idle.is_zero() => NOW_AND_THEN,
             Phase::Open => self.limits.idle,
             Phase::Ending | Phase::Dead => ENDING,
         }
     }
 
-    // ---- reading -------------------------------------------------------------------------------------------------
-
-    /// Handles a mio event; returns whether it is about a connection.
-    pub(crate) fn on_event(&mut self, event: &Event) -> bool {
-        let Some(slot) = event.token().0.checked_sub(FIRST_TOKEN).and_then(|slot| u32::try_from(slot).ok()) else {
-            return false;
-        };
-        let Some(connection) = self.get(slot) else { return true };
-        let is_broken = event.is_error();
-        connection.is_readable |= event.is_readable() || event.is_read_closed() || is_broken;
-        connection.is_ending |= event.is_read_closed() || is_broken;
-        if event.is_writable() || is_broken {
-            connection.is_blocked = false;
-        }
-        if connection.phase == Phase::Opening {
-            match connection.stream.is_connected() {
-                Ok(true) => {
-                    connection.phase = Phase::Open;
-                    connection.writers = None;
-                }
-                Ok(false) => return true,
-                Err(_) => {
-                    self.kill(slot, CloseReason::ConnectFailed);
-                    return true;
-                }
-            }
-        }
-        let (is_readable, has_output) = (connection.is_readable, connection.unsent() > 0);
-        if is_readable {
-            self.list(slot);
-        }
-        if has_output {
-            self.mark(slot);
-        }
-        true
-    }
-
-    /// Returns the number of connections that may have input.
-    pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
-    }
-
-    /// Returns whether a round has work even if nothing new arrives.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty()
-            || !self.deferred.is_empty()
-            || !self.dirty.is_empty()
-            || !self.dead.is_empty()
-            || !self.failed.is_empty()
-    }
-
-    pub(crate) fn has_stalled(&self) -> bool {
-        !self.stalled.is_empty()
-    }
-
-    /// Makes stalled connections ready again.
-    pub(crate) fn resume_stalled(&mut self) {
-        while let Some(slot) = self.stalled.pop() {
-            self.list(slot);
-        }
-    }
-
-    /// Returns the next ready connection with its unparsed bytes.
-    pub(crate) fn next_ready(&mut self) -> Option<(u32, Vec<u8>)> {
-        loop {
-            let slot = self.ready.pop_front()?;
-            if let Some(next) = self.take_turn(slot) {
-                return Some(next);
-            }
-        }
-    }
-
-    /// Returns the next deferred connection with its unparsed bytes.
-    pub(crate) fn next_deferred(&mut self) -> Option<(u32, Vec<u8>)> {
-        loop {
-            let slot = self.deferred.pop_front()?;
-            if let Some(next) = self.take_turn(slot) {
-                return Some(next);
-            }
-        }
-    }
-
-    fn take_turn(&mut self, slot: u32) -> Option<(u32, Vec<u8>)> {
-        let connection = self.get(slot)?;
-        connection.is_listed = false;
-        let kept = std::mem::take(&mut connection.unparsed);
-        self.kept_bytes -= kept.len().saturating_sub(FREE_BYTES);
-        Some((slot, kept))
-    }
-
-    /// Defers a connection behind all that bring other input.
-    pub(crate) fn defer(&mut self, slot: u32) {
-        let Some(connection) = self.get(slot) else { return };
-        if !connection.is_listed && connection.phase != Phase::Dead {
-            connection.is_listed = true;
-            self.deferred.push_back(slot);
-        }
-    }
-
-    /// Stops reading a connection, regardless of kernel events, until it is [resumed](Self::resume_reading).
-    pub(crate) fn pause_reading(&mut self, slot: u32) {
-        let id = self.id(slot);
-        let Some(connection) = self.get(slot) else { return };
-        if !connection.is_listed && connection.phase != Phase::Dead {
-            connection.is_listed = true;
-            self.paused.push_back(id);
-            self.counters.overload_pauses += 1;
-        }
-    }
-
-    /// Resumes reading where allowed; waiting new work on these connections is dropped as too old. Returns whether
-    /// any are still paused.
-    pub(crate) fn resume_reading(&mut self, reads: impl Fn(ConnId) -> bool) -> bool {
-        for _ in 0..self.paused.len().min(REVIEWS) {
-            let Some(id) = self.paused.pop_front() else { break };
-            let Some(slot) = self.find(id) else { continue };
+    /// Sets the limits. Shorter times apply to existing connections too.
+    pub(crate) fn set_limits(&mut self, now: Timestamp, limits: StreamLimits) {
+        self.limits = limits;
+        for slot in self.slots.used() {
             let Some(connection) = self.get(slot) else { continue };
-            if connection.is_ending || reads(id) {
-                connection.is_stale = true;
-                self.deferred.push_back(slot);
-            } else {
-                self.paused.push_back(id);
-            }
-        }
-        !self.paused.is_empty()
-    }
-
-    /// Returns the time since which connections have continuously had input; called before reading. The kernel does
-    /// not report how long stream input has waited, so this serves as an upper bound.
-    pub(crate) fn busy_since(&mut self, now: Timestamp) -> Timestamp {
-        *self.busy_since.get_or_insert(now)
-    }
-
-    /// Ends the busy period if no input remains; called after reading.
-    pub(crate) fn end_busy_period(&mut self) {
-        if self.ready.is_empty() && self.deferred.is_empty() {
-            self.busy_since = None;
-        }
-    }
-
-    /// Returns the number of deferred connections.
-    pub(crate) fn deferred_len(&self) -> usize {
-        self.deferred.len()
-    }
-
-    /// Returns whether connections buffer so much that input should be handled without deferral.
-    pub(crate) fn is_scarce(&self) -> bool {
-        self.kept_bytes >= KEPT_BYTES
-    }
-
-    /// Reads from a connection, unless it has a backlog that comes first.
-    pub(crate) fn read(&mut self, slot: u32, buffer: &mut [u8]) -> usize {
-        let Some(connection) = self.get(slot) else { return 0 };
-        if connection.has_backlog || !connection.is_readable || connection.phase == Phase::Dead {
-            return 0;
-        }
-        let reason = match connection.stream.read(buffer) {
-            Ok(IoOutcome::Bytes(count)) => {
-                // A short read has drained the socket, but an end of stream may follow.
-                connection.is_readable = count == buffer.len() || connection.is_ending;
-                self.counters.bytes_in += count as u64;
-                return count;
-            }
-            Ok(IoOutcome::Blocked) => {
-                connection.is_readable = false;
-                return 0;
-            }
-            Ok(IoOutcome::Eof) => CloseReason::Ended,
-            Err(_) => CloseReason::Broken,
-        };
-        self.kill(slot, reason);
-        0
-    }
-
-    /// Stores unhandled input, in its own buffer or one that just fits.
-    pub(crate) fn keep(
-        &mut self,
-        now: Timestamp,
-        slot: u32,
-        kept: UnreadInput<'_>,
-        needed: Option<usize>,
-        is_begun: bool,
-    ) {
-        let message_timeout = self.limits.message_timeout;
-        // Complete messages that wait for their turn or for another worker may use the same amount again.
-        let has_room = self.kept_bytes < KEPT_BYTES * if needed.is_some() { 1 } else { 2 };
-        let Some(connection) = self.get(slot) else { return };
-        if connection.phase == Phase::Dead {
-            return;
-        }
-        connection.unparsed = match kept {
-            UnreadInput::Owned(mut bytes, consumed) => {
-                bytes.drain(..consumed);
-                // Accounting is by length, so the capacity must stay close to it.
-                bytes.shrink_to(2 * bytes.len());
-                bytes
-            }
-            UnreadInput::Borrowed(bytes) => bytes.to_vec(),
-        };
-        let extra = connection.unparsed.len().saturating_sub(FREE_BYTES);
-        connection.has_backlog = needed.is_none();
-        connection.is_stale &= needed.is_none() || connection.is_readable;
-        connection.needed = u32::try_from(needed.unwrap_or(0)).unwrap_or(u32::MAX);
-        if needed.is_none() {
-            connection.since = Timestamp::MAX;
-        } else if is_begun || connection.since == Timestamp::MAX {
-            connection.since = now;
-        }
-        let deadline = if needed.is_some() { connection.since + message_timeout } else { Timestamp::MAX };
-        self.kept_bytes += extra;
-        if extra > 0 && !has_room {
-            return self.kill(slot, CloseReason::Memory);
-        }
-        self.hurry(slot, deadline);
-    }
-
-    /// Records that all input was handled.
-    pub(crate) fn keep_nothing(&mut self, slot: u32) {
-        if let Some(connection) = self.get(slot) {
-            connection.has_backlog = false;
-            connection.needed = 0;
-            connection.since = Timestamp::MAX;
-            connection.is_stale &= connection.is_readable;
-        }
-    }
-
-    /// Marks a connection as ready to be read.
-    pub(crate) fn list(&mut self, slot: u32) {
-        let Some(connection) = self.get(slot) else { return };
-        if !connection.is_listed && connection.phase != Phase::Dead {
-            connection.is_listed = true;
-            self.ready.push_back(slot);
-        }
-    }
-
-    /// Makes a connection ready in the next round.
-    pub(crate) fn stall(&mut self, slot: u32) {
-        self.counters.handover_pauses += 1;
-        self.stalled.push(slot);
-    }
-
-    // ---- writing -------------------------------------------------------------------------------------------------
-
-    /// Queues bytes to be sent at the end of the round. `sender` is notified if they cannot be sent.
-    pub(crate) fn write(&mut self, slot: u32, sender: Option<(ShardId, Flow)>, bytes: &[u8]) {
-        let (limit, is_scarce) = (self.limits.send_queue, self.queued_bytes > QUEUED_BYTES);
-        let is_long = |connection: &Connection| connection.unsent() + bytes.len() > WRITE_EARLY_BYTES.min(limit);
-        if self.get(slot).is_some_and(|connection| is_long(connection)) {
-            self.flush(slot);
-        }
-        let spare = &mut self.spares;
-        let Some(connection) = self.slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else {
-            return;
-        };
-        if let Some((shard, flow)) = sender {
-            connection.note_writer(shard, flow);
-        }
-        let waiting = connection.unsent() + bytes.len();
-        if waiting > limit {
-            return self.kill(slot, CloseReason::QueueFull);
-        }
-        if is_scarce && waiting > FREE_BYTES {
-            return self.kill(slot, CloseReason::Memory);
-        }
-        if connection.out.capacity() == 0
-            && let Some(buffer) = spare.pop()
-        {
-            connection.out = buffer;
-        }
-        connection.out.extend_from_slice(bytes);
-        self.queued_bytes += bytes.len();
-        self.mark(slot);
-    }
-
-    fn mark(&mut self, slot: u32) {
-        let Some(connection) = self.get(slot) else { return };
-        if !connection.is_dirty {
-            connection.is_dirty = true;
-            self.dirty.push(slot);
-        }
-    }
-
-    /// Writes the waiting output of one connection.
-    fn flush(&mut self, slot: u32) {
-        let Self { slots, spares, queued_bytes, counters, .. } = self;
-        let Some(connection) = slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else { return };
-        if connection.is_blocked || connection.phase == Phase::Opening {
-            return;
-        }
-        let Ok(written) = connection.write_out() else { return self.kill(slot, CloseReason::Broken) };
-        *queued_bytes -= written;
-        counters.bytes_out += written as u64;
-        if connection.unsent() > 0 {
-            return;
-        }
-        let mut empty = std::mem::take(&mut connection.out);
-        connection.written = 0;
-        if (1..=SPARE_BYTES).contains(&empty.capacity()) && spares.len() < SPARES {
-            empty.clear();
-            spares.push(empty);
-        }
-        if connection.phase == Phase::Ending {
-            connection.stream.end();
+            let (heard, since, phase) = (connection.heard, connection.since, connection.phase);
+            let silent =
+                heard + self.patience(phase).min(if limits.ping.is_zero() { Duration::MAX } else { limits.ping });
+            let slow = if since == Timestamp::MAX { since } else { since + limits.message_timeout };
+            self.hurry(slot, silent.min(slow).max(now));
         }
     }
 
     // ---- ending --------------------------------------------------------------------------------------------------
 
     /// Ignores further input, sends the remaining output, then closes.
-    pub(crate) fn end(&mut self, now: Timestamp, slot: u32) {
+    pub(crate) fn end(&mut self, now: Timestamp, slot: u32, reason: CloseReason) {
         let Some(connection) = self.get(slot) else { return };
-        if connection.phase != Phase::Open {
+        if !matches!(connection.phase, Phase::Open | Phase::Upgrading) {
             return;
         }
+        let handshake = connection.handshake();
         connection.phase = Phase::Ending;
         connection.heard = now;
         // Further input is read and discarded.
         (connection.has_backlog, connection.since) = (false, Timestamp::MAX);
-        let way = connection.peer_key();
-        self.counters.closed_malformed += 1;
-        self.index.withdraw(way, self.id(slot));
+        if let Some(source) = handshake {
+            self.index.end_handshake(source);
+        }
+        self.count_end(reason);
+        self.withdraw(slot);
         self.mark(slot);
         self.hurry(slot, now + ENDING);
     }
@@ -600,17 +438,35 @@ impl Streams {
             return;
         }
         let is_counted = connection.phase == Phase::Ending;
+        let handshake = connection.handshake();
         connection.phase = Phase::Dead;
-        let way = connection.peer_key();
-        self.index.withdraw(way, self.id(slot));
+        if let Some(source) = handshake {
+            self.index.end_handshake(source);
+        }
+        if !is_counted {
+            self.withdraw(slot);
+        }
         self.dead.push((slot, reason));
+        if !is_counted {
+            self.count_end(reason);
+        }
+    }
+
+    const fn count_end(&mut self, reason: CloseReason) {
         let counters = &mut self.counters;
         let counter = match reason {
-            _ if is_counted => return,
             CloseReason::Ended => &mut counters.closed_by_peer,
             CloseReason::Broken => &mut counters.closed_broken,
             CloseReason::ConnectFailed => &mut counters.connect_failures,
             CloseReason::ConnectTimeout => &mut counters.connect_timeouts,
+            CloseReason::HandshakeFailed => &mut counters.tls_failures,
+            CloseReason::HandshakeTimeout => &mut counters.tls_timeouts,
+            CloseReason::Refused => return,
+            CloseReason::NoPreface => &mut counters.proxy_header_failures,
+            CloseReason::Banned => &mut counters.refused_banned,
+            CloseReason::UpgradeRefused => &mut counters.ws_refused,
+            CloseReason::UpgradeTimeout => &mut counters.ws_timeouts,
+            CloseReason::Unanswered => &mut counters.ws_unanswered,
             CloseReason::Idle => &mut counters.closed_idle,
             CloseReason::Slow => &mut counters.closed_slow,
             CloseReason::Malformed => &mut counters.closed_malformed,
@@ -620,16 +476,31 @@ impl Streams {
         *counter += 1;
     }
 
+    /// Reports that input of a connection was not SIP.
+    pub(crate) fn report_malformed(&mut self, slot: u32, fault: Fault) {
+        let Some(connection) = self.get(slot) else { return };
+        let (peer, transport) = (connection.peer, connection.channel.transport());
+        self.report(Event::Malformed { peer, transport, fault });
+    }
+
+    /// Passes on an event; if the queue is full, it is dropped and counted.
+    pub(crate) fn report(&mut self, event: Event) {
+        self.event_drops += u64::from(self.events.try_send(event).is_err());
+    }
+
     /// Writes waiting output and closes dead connections.
     pub(crate) fn finish(&mut self) {
         while let Some(slot) = self.dirty.pop() {
             if let Some(connection) = self.get(slot) {
-                connection.is_dirty = false;
+                if connection.output == OutputState::Listed {
+                    connection.output = OutputState::Idle;
+                }
                 self.flush(slot);
             }
         }
         while let Some((slot, reason)) = self.dead.pop() {
             tracing::debug!(connection = %self.id(slot), ?reason, "closed");
+            self.say_close(slot, reason);
             self.close_now(slot);
         }
     }
@@ -637,20 +508,35 @@ impl Streams {
     /// Closes a connection at once and notifies those concerned.
     fn close_now(&mut self, slot: u32) {
         let id = self.id(slot);
+        if self.get(slot).is_some_and(|connection| connection.phase != Phase::Dead) {
+            self.withdraw(slot);
+        }
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
         let Some(mut connection) = place.connection.take() else { return };
         place.generation = (place.generation + 1) % ConnId::GENERATIONS;
         self.slots.release(slot);
         self.wheel.cancel(connection.timer);
-        self.kept_bytes -= connection.unparsed.len().saturating_sub(FREE_BYTES);
+        self.kept_bytes -= connection.unparsed.len().saturating_sub(FREE_BYTES) + connection.held();
         self.queued_bytes -= connection.unsent();
+        connection.channel.say_end();
         // List entries stay; the next connection in this slot then gets one extra turn.
-        self.index.withdraw(connection.peer_key(), id);
         self.index.release(connection.is_accepted.then_some(connection.peer.ip()));
+        let transport = connection.channel.transport();
+        self.transports.of_mut(transport).open -= 1;
+        if connection.is_accepted {
+            self.index.release_transport(transport);
+        }
         match connection.writers.take() {
             Some(writers) => self.failed.extend(*writers),
             //= rfc5626#7:closed
-            None if connection.is_known => self.closed.push((id, connection.peer)),
+            None if connection.is_known => {
+                // Responses have their own way back, and their senders are not told.
+                for (peer, host) in connection.channel.ways().iter().filter(|(_, host)| *host != HostId::SOURCE) {
+                    let way = Flow { host: *host, ..Flow::new(connection.listener, transport, *peer) };
+                    self.closed.push(ClosedConnection::Way(way));
+                }
+                self.closed.push(ClosedConnection::Connection(id, connection.peer));
+            }
             None => {}
         }
     }
@@ -666,15 +552,25 @@ impl Streams {
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(slot) = self.wheel.poll_expired(now) {
             let Some(connection) = self.get(slot) else { continue };
+            if connection.phase == Phase::Open && connection.is_listed {
+                // The peer may have answered: its input waits until it is read.
+                connection.heard = now;
+            }
             let (phase, since, heard) = (connection.phase, connection.since, connection.heard);
-            let silent = heard + self.patience(phase);
+            let (is_accepted, is_proxied) = (connection.is_accepted, connection.channel.expects_preface());
+            let pinged = if phase == Phase::Open { self.ping_if_silent(now, slot) } else { None };
+            let silent = pinged.unwrap_or(heard + self.patience(phase));
             let slow = if since == Timestamp::MAX { since } else { since + self.limits.message_timeout };
-            let is_endless = phase == Phase::Open && self.limits.idle.is_zero();
+            let is_endless = phase == Phase::Open && pinged.is_none() && self.limits.idle.is_zero();
             let mut next = silent.min(slow);
             if next <= now {
                 let reason = match phase {
+                    Phase::Opening if is_proxied => Some(CloseReason::NoPreface),
+                    Phase::Opening if is_accepted => Some(CloseReason::HandshakeTimeout),
                     Phase::Opening => Some(CloseReason::ConnectTimeout),
+                    Phase::Upgrading => Some(CloseReason::UpgradeTimeout),
                     _ if slow <= now => Some(CloseReason::Slow),
+                    _ if pinged.is_some() => Some(CloseReason::Unanswered),
                     _ if is_endless => None,
                     Phase::Open | Phase::Ending | Phase::Dead => Some(CloseReason::Idle),
                 };

@@ -1,4 +1,5 @@
-//! Live traces: copies of messages of one call, user or peer, for an operator.
+//! Copies of messages: live traces of one call, user or peer for an operator, and a share of all calls for other
+//! tools.
 //!
 //! Without a trace, a message costs one relaxed load. While a trace runs, each message is parsed once more and
 //! compared, and matches are copied into a bounded queue. A slow reader loses messages and is told how many; no
@@ -12,13 +13,15 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::{Head, HeaderName, NameAddr, StartLine, Uri};
 
 /// Maximum number of concurrent traces.
-pub const MAX_TRACES: usize = 4;
+pub const MAX_TRACES: usize = 8;
 /// Maximum number of messages waiting for the reader of a trace.
 pub const TRACE_QUEUE: usize = 1024;
+/// Maximum number of messages waiting for a tool that gets a share of all calls.
+pub const SAMPLE_QUEUE: usize = 8192;
 /// Maximum number of calls followed by a trace; a new call replaces the oldest.
 pub const MAX_TRACED_CALLS: usize = 256;
 /// Maximum bytes kept of a message.
@@ -39,6 +42,65 @@ pub enum TraceFilter {
     CallId(String),
     /// Messages from or to this address.
     Ip(IpAddr),
+    /// Messages of a share of all calls.
+    Sample(CallSample),
+}
+
+/// A share of all calls and other dialogs. Which ones is decided by their Call-ID, so that all messages of a call are
+/// in or none, at every server that takes the same share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSample {
+    /// Calls whose hash is below are in; `None` for all.
+    below: Option<u64>,
+    /// Methods that are left out.
+    except: Vec<String>,
+    /// Whether only the heads of messages of INVITE transactions and their CANCELs are in.
+    only_setup: bool,
+}
+
+impl CallSample {
+    /// Hashes alike everywhere. Callers can compute it; they gain at most that their call is traced or not.
+    const KEY: TagKey = TagKey::new(*b"calls to trace  ");
+
+    /// Creates a share from 0 to 1.
+    #[must_use]
+    pub fn new(share: f64) -> Self {
+        // The conversion saturates.
+        let below = (share * 2_f64.powi(64)) as u64;
+        Self { below: (share < 1.0).then_some(below), except: Vec::new(), only_setup: false }
+    }
+
+    /// Leaves out the messages of these methods, in upper case.
+    #[must_use]
+    pub fn except(self, methods: Vec<String>) -> Self {
+        Self { except: methods, ..self }
+    }
+
+    /// Takes only messages of INVITE transactions and their CANCELs, without bodies.
+    #[must_use]
+    pub fn only_setup(self) -> Self {
+        Self { only_setup: true, ..self }
+    }
+
+    /// Whether the call with this Call-ID is in.
+    #[must_use]
+    pub fn includes(&self, call_id: &[u8]) -> bool {
+        self.below.is_none_or(|below| Self::KEY.hash64(&[call_id]) < below)
+    }
+
+    fn wants(&self, head: &Head<'_>) -> bool {
+        let Some(call_id) = head.first(HeaderName::CallId) else { return false };
+        let method = method_of(head);
+        let is_setup = || matches!(method, b"INVITE" | b"CANCEL");
+        let is_left_out = || self.except.iter().any(|left_out| left_out.as_bytes() == method);
+        self.includes(call_id) && (!self.only_setup || is_setup()) && !is_left_out()
+    }
+}
+
+/// Returns the method in CSeq; empty if there is none.
+fn method_of<'a>(head: &Head<'a>) -> &'a [u8] {
+    let cseq = head.first(HeaderName::CSeq).unwrap_or_default();
+    cseq.rsplit(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default()
 }
 
 /// Direction of a message.
@@ -69,6 +131,14 @@ pub struct TraceRecord {
     pub length: usize,
 }
 
+impl TraceRecord {
+    /// Returns the number of bytes that were cut off.
+    #[must_use]
+    pub const fn cut(&self) -> usize {
+        self.length.saturating_sub(MAX_TRACED_BYTES)
+    }
+}
+
 /// Error: [`MAX_TRACES`] are running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyTraces;
@@ -85,13 +155,14 @@ impl Tracer {
     /// Starts a trace, which ends when the returned value is dropped.
     ///
     /// # Errors
-    /// When [`MAX_TRACES`] are running.
+    /// When [`MAX_TRACES`] are running, not counting those of a [`TraceFilter::Sample`].
     pub fn start(self: &Arc<Self>, filter: TraceFilter) -> Result<Trace, TooManyTraces> {
         let mut traces = self.traces.write().unwrap_or_else(PoisonError::into_inner);
-        if traces.len() >= MAX_TRACES {
+        let is_sample = |filter: &TraceFilter| matches!(filter, TraceFilter::Sample(_));
+        if !is_sample(&filter) && traces.iter().filter(|trace| !is_sample(&trace.filter)).count() >= MAX_TRACES {
             return Err(TooManyTraces);
         }
-        let (sender, receiver) = mpsc::sync_channel(TRACE_QUEUE);
+        let (sender, receiver) = mpsc::sync_channel(if is_sample(&filter) { SAMPLE_QUEUE } else { TRACE_QUEUE });
         let running = Arc::new(ActiveTrace { filter, sender, lost: AtomicU64::new(0), calls: Mutex::default() });
         traces.push(Arc::clone(&running));
         self.running.store(traces.len(), Ordering::Relaxed);
@@ -123,7 +194,12 @@ impl Tracer {
             if !running.wants(flow.peer, head.as_ref()) {
                 continue;
             }
-            let copy = masked.get_or_insert_with(|| mask(bytes.get(..MAX_TRACED_BYTES).unwrap_or(bytes))).clone();
+            let copy = match (&running.filter, &head) {
+                (TraceFilter::Sample(CallSample { only_setup: true, .. }), Some(head)) => {
+                    mask(bytes.get(..head.len().min(MAX_TRACED_BYTES)).unwrap_or(bytes))
+                }
+                _ => masked.get_or_insert_with(|| mask(bytes.get(..MAX_TRACED_BYTES).unwrap_or(bytes))).clone(),
+            };
             running.send(TraceRecord {
                 at,
                 direction,
@@ -154,6 +230,12 @@ impl Trace {
         self.receiver.recv_timeout(wait).ok()
     }
 
+    /// Returns what ends the trace from another thread.
+    #[must_use]
+    pub fn stop(&self) -> TraceStop {
+        TraceStop { tracer: Arc::clone(&self.tracer), running: Arc::clone(&self.running) }
+    }
+
     /// Returns how many messages were lost to a full queue ([`TRACE_QUEUE`]) since the last call.
     pub fn poll_lost(&mut self) -> u64 {
         let lost = self.running.lost.load(Ordering::Relaxed);
@@ -163,6 +245,20 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
+        self.stop().stop();
+    }
+}
+
+/// Ends a trace from another thread than its reader's.
+#[derive(Clone, Debug)]
+pub struct TraceStop {
+    tracer: Arc<Tracer>,
+    running: Arc<ActiveTrace>,
+}
+
+impl TraceStop {
+    /// Ends the trace. What is in its queue can still be read.
+    pub fn stop(&self) {
         let mut traces = self.tracer.traces.write().unwrap_or_else(PoisonError::into_inner);
         traces.retain(|running| !Arc::ptr_eq(running, &self.running));
         self.tracer.running.store(traces.len(), Ordering::Relaxed);
@@ -182,6 +278,7 @@ impl ActiveTrace {
     fn wants(&self, peer: SocketAddr, head: Option<&Head<'_>>) -> bool {
         let call_id = head.and_then(|head| head.first(HeaderName::CallId));
         let matches = match &self.filter {
+            TraceFilter::Sample(sample) => return head.is_some_and(|head| sample.wants(head)),
             TraceFilter::CallId(wanted) => return call_id == Some(wanted.as_bytes()),
             TraceFilter::Ip(wanted) => peer.ip().to_canonical() == wanted.to_canonical(),
             TraceFilter::User { user, domain } => {
@@ -252,11 +349,12 @@ fn is_user(uri: &[u8], user: &[u8], domain: Option<&[u8]>) -> bool {
     }
 }
 
-/// Replacement for a secret.
+/// Replacement for a secret of a header.
 const MASK: &[u8] = b"***";
 
 /// Returns a copy without secrets: credentials after their scheme, password digests, and media keys. Works on lines
-/// alone, so that a malformed message reveals none either.
+/// alone, so that a malformed message reveals none either. Media keys keep their length, which is not secret, so that
+/// the body keeps the length that the message states.
 fn mask(bytes: &[u8]) -> Vec<u8> {
     const CREDENTIALS: [&[u8]; 4] =
         [b"authorization", b"proxy-authorization", b"authentication-info", b"proxy-authentication-info"];
@@ -271,6 +369,8 @@ fn mask(bytes: &[u8]) -> Vec<u8> {
         let colon = text.iter().position(|byte| *byte == b':');
         let (name, value) = colon.and_then(|colon| text.split_at_checked(colon)).unwrap_or((text, b""));
         is_secret = CREDENTIALS.iter().any(|known| name.trim_ascii().eq_ignore_ascii_case(known));
+        let is_media_key = name == b"a=crypto" || name == b"a=key-mgmt";
+        let media_key = is_media_key.then(|| name.len().saturating_add(1)).or(text.starts_with(b"k=").then_some(2));
         let kept = if is_secret {
             let blank = value.iter().skip(1).take_while(|byte| byte.is_ascii_whitespace()).count();
             let value = value.get(1..).unwrap_or_default().trim_ascii_start();
@@ -279,15 +379,17 @@ fn mask(bytes: &[u8]) -> Vec<u8> {
             let scheme = scheme.filter(|end| matches!(value.get(*end), Some(b' ' | b'\t')));
             let scheme = scheme.map_or(0, |blank| blank.saturating_add(1));
             Some(name.len().saturating_add(1).saturating_add(blank).saturating_add(scheme))
-        } else if name == b"a=crypto" || name == b"a=key-mgmt" {
-            Some(name.len().saturating_add(1))
         } else {
-            text.starts_with(b"k=").then_some(2)
+            media_key
         };
         match kept.and_then(|kept| text.get(..kept)) {
             Some(kept) => {
                 copy.extend_from_slice(kept);
-                copy.extend_from_slice(MASK);
+                if media_key.is_some() {
+                    copy.resize(copy.len().saturating_add(text.len()).saturating_sub(kept.len()), b'*');
+                } else {
+                    copy.extend_from_slice(MASK);
+                }
                 copy.extend_from_slice(line.get(text.len()..).unwrap_or_default());
             }
             None => copy.extend_from_slice(line),
@@ -389,6 +491,62 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_has_whole_calls_in_the_share_that_is_asked_for() {
+        let tracer = Arc::new(Tracer::default());
+        let mut trace = tracer.start(TraceFilter::Sample(CallSample::new(0.25))).expect("always a place");
+        let (mut whole, mut none) = (0, 0);
+        for number in 0..2000 {
+            for _ in 0..2 {
+                tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &invite(&format!("c{number}")));
+            }
+            match count(&mut trace) {
+                0 => none += 1,
+                2 => whole += 1,
+                other => panic!("{other} of two messages"),
+            }
+        }
+        assert!((400..600).contains(&whole) && whole + none == 2000, "{whole}");
+        let shares = [(0.0, false), (1.0, true)];
+        assert!(shares.iter().all(|(share, is_in)| CallSample::new(*share).includes(b"c") == *is_in));
+        // Another release must choose the same calls.
+        let chosen: Vec<u32> = (0..16).filter(|n| CallSample::new(0.25).includes(format!("c{n}").as_bytes())).collect();
+        assert_eq!(chosen, [6, 7, 8]);
+    }
+
+    #[test]
+    fn a_sample_leaves_out_methods_and_what_is_no_message_and_takes_no_place() {
+        let tracer = Arc::new(Tracer::default());
+        let sample = CallSample::new(1.0).except(vec!["OPTIONS".to_owned(), "REGISTER".to_owned()]);
+        let mut trace = tracer.start(TraceFilter::Sample(sample)).expect("always a place");
+        let options = String::from_utf8(invite("c")).expect("text").replace("INVITE", "OPTIONS");
+        for bytes in [&invite("c")[..], options.as_bytes(), b"garbage"] {
+            tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), bytes);
+        }
+        assert_eq!(count(&mut trace), 1);
+        let traces: Vec<_> = (0..MAX_TRACES).map(|_| tracer.start(user("a")).expect("a free place")).collect();
+        drop(traces);
+        tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &invite("before"));
+        trace.stop().stop();
+        tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &invite("after"));
+        assert_eq!(count(&mut trace), 1, "what has come before the end");
+        assert_eq!(tracer.running.load(Ordering::Relaxed), 0, "off again");
+    }
+
+    #[test]
+    fn a_sample_of_setups_has_heads_only() {
+        let tracer = Arc::new(Tracer::default());
+        let sample = CallSample::new(1.0).only_setup();
+        let mut trace = tracer.start(TraceFilter::Sample(sample)).expect("always a place");
+        let head = invite("c");
+        let bye = String::from_utf8(invite("c")).expect("text").replace("INVITE", "BYE");
+        for bytes in [&[&head[..], b"v=0\r\n"].concat()[..], bye.as_bytes()] {
+            tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), bytes);
+        }
+        assert_eq!(trace.poll(NOW).expect("the INVITE").bytes, head);
+        assert_eq!(count(&mut trace), 0);
+    }
+
+    #[test]
     fn a_slow_reader_gets_a_count_of_lost_messages() {
         let tracer = Arc::new(Tracer::default());
         let mut trace = tracer.start(user("alice")).expect("a free place");
@@ -423,7 +581,7 @@ mod tests {
             masked(message),
             "REGISTER sip:a SIP/2.0\r\nAuthorization: Digest ***\r\nproxy-authorization :Basic ***\r\n\
              AUTHORIZATION:\t***\r\nAuthentication-Info: ***\r\nWWW-Authenticate: Digest nonce=\"n\"\r\n\
-             CSeq: 1 REGISTER\r\n\r\nv=0\r\nk=***\r\na=crypto:***\r\na=rtpmap:0 PCMU/8000\r\n"
+             CSeq: 1 REGISTER\r\n\r\nv=0\r\nk=************\r\na=crypto:*****************************************\r\na=rtpmap:0 PCMU/8000\r\n"
         );
         for harmless in ["", "\r\n", "SIP/2.0 200 OK\r\nVia: x\r\n\r\n", "no line end"] {
             assert_eq!(masked(harmless), harmless);

@@ -9,6 +9,7 @@ use mio::{Events, Poll, Token};
 use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
+use crate::affinity;
 use crate::handover::HANDOVER_QUEUE;
 use crate::ingress::{Ingress, STALL_THRESHOLD};
 use crate::options::{PacketSteering, WorkerOptions};
@@ -16,7 +17,8 @@ use crate::rebalance::{Decision, Report};
 use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
 use crate::spin::Spinner;
-use crate::worker_handle::{SnapshotUpdate, WorkerHandle};
+use crate::wake_timer::WakeTimer;
+use crate::worker_handle::{SnapshotUpdate, WorkerHandle, WorkerUpdate};
 
 /// Maximum age of the published status while there are changes.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
@@ -42,6 +44,9 @@ pub const TIMER_TICK: Duration = Duration::from_millis(4);
 /// workers. Without the full polls, a busy hot socket would starve everything else.
 pub(crate) const FULL_POLL_EVERY: u32 = 8;
 
+/// Token of the timer that ends a sleep.
+const TIMER_TOKEN: Token = Token(usize::MAX - 1);
+
 /// Token of the waker. Sockets use the index of their listener, those for new work plus [`FIRST_NEW_WORK`].
 pub(crate) const WAKER_TOKEN: Token = Token(usize::MAX);
 pub(crate) const FIRST_NEW_WORK: usize = 1 << 31;
@@ -60,6 +65,7 @@ pub(crate) struct Worker<M: ShardFactory> {
     /// Consecutive rounds in which timers were deferred.
     deferred_rounds: u32,
     spinner: Spinner,
+    timer: WakeTimer,
     /// Polls since the last full poll.
     looks: u32,
     /// Start of the current wait, or of the one before this round.
@@ -103,13 +109,17 @@ impl Meter {
 
 impl<M: ShardFactory> Worker<M> {
     /// Creates a worker that is not running.
-    pub(crate) fn new(poll: Poll, clock: Clock, desk: ShardHost<M>, options: &WorkerOptions) -> Self {
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub(crate) fn new(poll: Poll, clock: Clock, desk: ShardHost<M>, options: &WorkerOptions) -> io::Result<Self> {
+        let timer = WakeTimer::new(poll.registry(), TIMER_TOKEN)?;
         let contact = Arc::clone(&desk.io.handle);
         let report = Report::of(desk.io.shards());
         let (inbox, crew, spinner) = (RecvBatch::new(), Ingress::new(desk), Spinner::new(options.spin));
         let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
         let (meter, steering, looks) = (Meter::default(), options.steering, 0);
-        Self {
+        Ok(Self {
             poll,
             clock,
             recv_batch: inbox,
@@ -119,12 +129,13 @@ impl<M: ShardFactory> Worker<M> {
             is_dirty,
             deferred_rounds: 0,
             spinner,
+            timer,
             looks,
             idle_since,
             meter,
             report,
             steering,
-        }
+        })
     }
 
     /// Runs until told to stop.
@@ -177,7 +188,7 @@ impl<M: ShardFactory> Worker<M> {
         } else if !self.ingress.wait_for_hot() {
             Some(MAX_UNWOKEN_SLEEP)
         } else {
-            (next != Timestamp::MAX).then(|| next - self.clock.now())
+            self.timer.arm(self.clock.now(), next)
         };
         let outcome = self.poll_events(events, timeout);
         self.handle.waker.mark_awake();
@@ -243,9 +254,9 @@ impl<M: ShardFactory> Worker<M> {
         self.next_timer().min(status).min(retry).min(crowded).min(overload)
     }
 
-    /// Returns the first tick at which a timer is due.
+    /// Returns the first tick at which a timer must be handled.
     fn next_timer(&self) -> Timestamp {
-        let at = self.ingress.host.next_wakeup().min(self.ingress.host.io.streams.next_deadline());
+        let at = self.ingress.host.latest_wakeup().min(self.ingress.host.io.streams.next_deadline());
         next_tick(at)
     }
 
@@ -254,6 +265,8 @@ impl<M: ShardFactory> Worker<M> {
         for event in events {
             if event.token() == WAKER_TOKEN {
                 self.fetch_snapshot();
+            } else if event.token() == TIMER_TOKEN {
+                self.timer.on_fired();
             } else if !self.ingress.host.io.streams.on_event(event)
                 && let Token(token) = event.token()
             {
@@ -296,7 +309,8 @@ impl<M: ShardFactory> Worker<M> {
         *is_dirty |= crew.read_streams(now);
         // Messages handed over before a connection was closed must be handled before the closure. So take the mailbox
         // first, then drain the rings, then handle the mailbox.
-        let post = contact.take_mailbox();
+        let mut post = contact.take_mailbox();
+        let updates = post.as_mut().map(|post| std::mem::take(&mut post.updates)).unwrap_or_default();
         *is_dirty |= crew.receive_handover(now, if post.is_some() { HANDOVER_QUEUE } else { TAKE_BATCH });
         if let Some(post) = post {
             crew.handle_mailbox(now, post);
@@ -305,7 +319,7 @@ impl<M: ShardFactory> Worker<M> {
         crew.host.ask_wakeups(now);
         // After a stall of the thread or the machine, read what arrived in the meantime before timers declare any
         // peer silent. Not forever, if more arrives than can be read.
-        let is_late = now.saturating_since(crew.host.next_wakeup()) > STALL_THRESHOLD;
+        let is_late = now.saturating_since(crew.host.latest_wakeup()) > STALL_THRESHOLD;
         let is_put_off = is_late && (*put_off == 0 || crew.is_catching_up(now)) && *put_off < MAX_DEFERRED_ROUNDS;
         *put_off = if is_put_off { *put_off + 1 } else { 0 };
         if is_put_off {
@@ -331,7 +345,10 @@ impl<M: ShardFactory> Worker<M> {
         crew.host.release_shards(now, publish_host_status);
         crew.host.ask_wakeups(now);
         crew.host.io.wake_workers(now, true);
-        let first = crew.take_first_arrival();
+        if !updates.is_empty() {
+            self.apply(now, updates);
+        }
+        let first = self.ingress.take_first_arrival();
         // Includes what was received while spinning.
         self.is_dirty |= first.is_some();
         if let Some(since) = self.idle_since.take() {
@@ -343,6 +360,29 @@ impl<M: ShardFactory> Worker<M> {
             self.publish_status(now);
             self.balance(now);
         }
+    }
+
+    /// Carries out changes of sockets and settings.
+    #[cold]
+    fn apply(&mut self, now: Timestamp, updates: Vec<WorkerUpdate>) {
+        for WorkerUpdate { sockets, settings, done } in updates {
+            let host = &mut self.ingress.host;
+            sockets.into_iter().for_each(|update| host.io.update_socket(now, update));
+            let mut balance = host.shared.balance.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(settings) = settings {
+                host.io.streams.set_limits(now, settings.streams);
+                self.spinner = Spinner::new(settings.spin);
+                self.steering = settings.steering;
+                balance.set_least(settings.min_workers, host.io.others() + 1);
+                affinity::pin(host.io.index, &settings.cores, &settings.usable_cores);
+            }
+            // Another worker may have chosen the receivers before it had these sockets.
+            host.io.receive_at(balance.active(), self.steering);
+            drop(balance);
+            // The control plane may have given up waiting.
+            let _ = done.try_send(());
+        }
+        self.is_dirty = true;
     }
 
     /// Publishes the status.

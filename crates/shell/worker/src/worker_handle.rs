@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use strowger_foundation::ShardId;
 use strowger_locate::{LocateResult, QueryId};
@@ -11,7 +13,9 @@ use strowger_shard::Snapshot;
 use crate::calls::WorkerQuery;
 use crate::datagram_socket::MAX_DELIVERY_FAILURES;
 use crate::handover::WorkerWaker;
+use crate::listener_socket::SocketUpdate;
 use crate::migration::{BindingRemoval, MigrationPlan};
+use crate::options::WorkerSettings;
 use crate::record_result::RecordResult;
 use crate::status::StatusCell;
 use crate::streams::ClosedConnection;
@@ -34,6 +38,28 @@ pub(crate) struct WorkerHandle {
     announcing: Arc<Mutex<()>>,
 }
 
+/// Queries each worker. The answers are in the order of `workers`; `None` stands for one that does not answer in time.
+pub(crate) fn query_workers<T>(
+    workers: &[Arc<WorkerHandle>],
+    make_query: impl Fn(SyncSender<T>) -> WorkerQuery,
+) -> Vec<Option<T>> {
+    let ask = |worker: &Arc<WorkerHandle>| {
+        let (reply, answer) = mpsc::sync_channel(1);
+        worker.query(make_query(reply));
+        answer
+    };
+    let answers: Vec<_> = workers.iter().map(ask).collect();
+    let deadline = Instant::now() + QUERY_TIMEOUT;
+    let wait = |answer: Receiver<T>| answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+    answers.into_iter().map(wait).collect()
+}
+
+/// Maximum number of answers of media engines that wait for a worker.
+const MAX_MEDIA_ANSWERS: usize = 8192;
+
+/// Time limit for workers to answer a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// A snapshot and its version.
 #[derive(Debug)]
 pub(crate) struct SnapshotUpdate {
@@ -51,11 +77,26 @@ pub(crate) struct Mailbox {
     /// Peers reported unreachable by another worker's socket; at most [`MAX_DELIVERY_FAILURES`].
     pub(crate) unreachable: Vec<SocketAddr>,
     pub(crate) answers: Vec<(ShardId, QueryId, LocateResult)>,
+    /// Answers of media engines; at most [`MAX_MEDIA_ANSWERS`].
+    pub(crate) media: Vec<(ShardId, SocketAddr, Box<[u8]>)>,
+    /// Further ones, which the shards ask for again.
+    pub(crate) media_drops: u64,
     pub(crate) store_results: Vec<RecordResult>,
     /// Dropped once all of `store_results` have been handled.
     pub(crate) tokens: Vec<Arc<()>>,
     pub(crate) removals: Vec<(ShardId, BindingRemoval)>,
     pub(crate) queries: Vec<WorkerQuery>,
+    /// Changes of sockets and settings, in order.
+    pub(crate) updates: Vec<WorkerUpdate>,
+}
+
+/// A change of a running worker.
+#[derive(Debug)]
+pub(crate) struct WorkerUpdate {
+    pub(crate) sockets: Vec<SocketUpdate>,
+    pub(crate) settings: Option<Arc<WorkerSettings>>,
+    /// Told when it is done.
+    pub(crate) done: SyncSender<()>,
 }
 
 impl WorkerHandle {
@@ -101,6 +142,19 @@ impl WorkerHandle {
     /// Delivers the answer to a query that was never sent.
     pub(crate) fn answer_unasked(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Delivers an answer of a media engine if there is room.
+    pub(crate) fn notify_media(&self, shard: ShardId, engine: SocketAddr, message: Box<[u8]>) {
+        let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if post.media.len() < MAX_MEDIA_ANSWERS {
+            post.media.push((shard, engine, message));
+        } else {
+            post.media_drops += 1;
+        }
+        drop(post);
         self.has_mail_flag.store(true, Ordering::Release);
         self.waker.wake();
     }
@@ -163,6 +217,13 @@ impl WorkerHandle {
         self.waker.wake_always();
     }
 
+    /// Delivers a change of sockets and settings.
+    pub(crate) fn update(&self, update: WorkerUpdate) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).updates.push(update);
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake_always();
+    }
+
     /// Returns whether the mailbox holds anything.
     pub(crate) fn has_mail(&self) -> bool {
         self.has_mail_flag.load(Ordering::Acquire)
@@ -182,5 +243,41 @@ impl WorkerHandle {
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         self.waker.wake_always();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::{Poll, Token};
+
+    use super::*;
+    use crate::calls::CallList;
+
+    #[test]
+    fn answers_are_in_the_order_of_the_workers_not_of_their_arrival() {
+        let polls = [(); 3].map(|()| Poll::new().expect("a poll"));
+        let workers = polls.each_ref().map(|poll| {
+            let waker = WorkerWaker::new(poll.registry(), Token(0)).expect("a waker");
+            Arc::new(WorkerHandle::new(waker, Arc::default()))
+        });
+        let threads = workers.clone();
+        let last_first = std::thread::spawn(move || {
+            let take = |worker: &Arc<WorkerHandle>| loop {
+                if let Some(query) = worker.take_mailbox().and_then(|mut mailbox| mailbox.queries.pop()) {
+                    return query;
+                }
+                std::thread::yield_now();
+            };
+            for (index, more) in [(2, true), (0, false)] {
+                let WorkerQuery::Calls(_, reply) = take(&threads[index]) else { panic!("a query for calls") };
+                reply.send(CallList { calls: Vec::new(), more }).expect("the asker waits");
+            }
+            // The worker between does not answer.
+            drop(take(&threads[1]));
+        });
+        let answers = query_workers(&workers, |reply| WorkerQuery::Calls(1, reply));
+        last_first.join().expect("the workers end");
+        let more: Vec<_> = answers.into_iter().map(|list| list.map(|list| list.more)).collect();
+        assert_eq!(more, [Some(false), None, Some(true)]);
     }
 }

@@ -6,22 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_foundation::{Flow, HostId, ListenerId, ShardId, Timestamp, Transport};
 use strowger_locate::{LocateError, LocateQuery, QueryId};
 use strowger_message::MAX_STREAM_MESSAGE;
-use strowger_net::OrderingKey;
+use strowger_net::{self as net, OrderingKey};
 
 use crate::datagram_socket::{DatagramSocket, Receiving};
 use crate::handover::{HandoverCommand, HandoverMessage, MIN_RING_CAPACITY, Receiver, RingFull, Sender};
+use crate::listener_socket::{ListenerSocket, SocketUpdate};
+use crate::media_socket::MediaSocket;
 use crate::migration::ShardMessage;
 use crate::new_work_queue::NewWorkQueue;
 use crate::options::PacketSteering;
 use crate::record_result::RecordResult;
 use crate::record_sink::{RecordBatch, RecordSink};
 use crate::resolve::{MAX_DNS_QUERIES, Reply, Resolve};
-use crate::status::Counters;
-use crate::stream_listener::StreamListener;
+use crate::status::{Counters, add_net};
 use crate::streams::Streams;
+use crate::timing::Timing;
 use crate::trace::Tracer;
 use crate::worker_handle::WorkerHandle;
 
@@ -40,57 +42,14 @@ const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
 /// Maximum number of connections accepted on one listener before other work.
 const ACCEPT_BATCH: usize = 64;
 
+/// Maximum number of such batches when a listener closes.
+const LAST_ACCEPTS: usize = 64;
+
 /// Maximum delay before a busy worker wakes others for messages handed over to them.
 const MAX_WAKE_DELAY: Duration = Duration::from_micros(100);
 
 /// Time before a listener is retried after an accept error.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
-
-/// A worker's socket for one listener.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a worker has a few of them, and they stay where they are")]
-pub(crate) enum ListenerSocket {
-    Udp(DatagramSocket),
-    Tcp(StreamListener),
-}
-
-impl ListenerSocket {
-    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
-        match self {
-            Self::Udp(outlet) => outlet.on_event(event),
-            // After an error the timer decides, since every arriving connection triggers an edge.
-            Self::Tcp(entrance) => entrance.is_readable |= event.is_readable() && entrance.retry.is_none(),
-        }
-    }
-
-    pub(crate) fn as_datagram(&self) -> Option<&DatagramSocket> {
-        match self {
-            Self::Udp(outlet) => Some(outlet),
-            Self::Tcp(_) => None,
-        }
-    }
-
-    pub(crate) fn as_datagram_mut(&mut self) -> Option<&mut DatagramSocket> {
-        match self {
-            Self::Udp(outlet) => Some(outlet),
-            Self::Tcp(_) => None,
-        }
-    }
-
-    pub(crate) fn is_readable(&self) -> bool {
-        match self {
-            Self::Udp(outlet) => outlet.is_readable,
-            Self::Tcp(entrance) => entrance.is_readable,
-        }
-    }
-
-    pub(crate) fn retry(&self) -> Option<Timestamp> {
-        match self {
-            Self::Udp(outlet) => outlet.retry,
-            Self::Tcp(entrance) => entrance.retry,
-        }
-    }
-}
 
 /// The link to one other worker.
 pub(crate) struct WorkerLink {
@@ -127,7 +86,13 @@ impl WorkerLink {
     }
 
     /// Sends a message that may be lost.
-    fn send(&mut self, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) -> Result<(), RingFull> {
+    fn send(
+        &mut self,
+        id: ShardId,
+        arrival: (Timestamp, Option<Timestamp>),
+        flow: Flow,
+        bytes: &[u8],
+    ) -> Result<(), RingFull> {
         self.sender.send(HandoverCommand::Deliver, id, arrival, flow, bytes)?;
         self.is_wake_pending = true;
         Ok(())
@@ -144,14 +109,15 @@ impl WorkerLink {
     ) -> Result<(), RingFull> {
         self.is_wake_pending = true;
         if self.has_room() {
-            return self.sender.send(errand, shard, now, flow, bytes);
+            return self.sender.send(errand, shard, (now, None), flow, bytes);
         }
         let waiting = self.overflow_bytes + bytes.len();
         if self.overflow.len() >= HANDOVER_OVERFLOW || waiting > HANDOVER_OVERFLOW_BYTES {
             return Err(RingFull);
         }
         self.overflow_bytes = waiting;
-        self.overflow.push_back(HandoverMessage { command: errand, shard, arrival: now, flow, bytes: bytes.to_vec() });
+        let (received, bytes) = (None, bytes.to_vec());
+        self.overflow.push_back(HandoverMessage { command: errand, shard, arrival: now, received, flow, bytes });
         Ok(())
     }
 
@@ -160,7 +126,8 @@ impl WorkerLink {
         self.is_wake_pending = true;
         let nowhere = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
         let (shard, arrival, bytes) = (ShardId(0), Timestamp::MAX, Vec::new());
-        let mark = HandoverMessage { command: HandoverCommand::Barrier, shard, arrival, flow: nowhere, bytes };
+        let (command, received) = (HandoverCommand::Barrier, None);
+        let mark = HandoverMessage { command, shard, arrival, received, flow: nowhere, bytes };
         if self.overflow.is_empty() {
             self.sender.push(mark).unwrap_or_else(|mark| self.overflow.push_back(mark));
         } else {
@@ -195,6 +162,7 @@ pub(crate) struct WorkerIo {
     /// Links by worker; `None` for the worker itself.
     pub(crate) links: Vec<Option<WorkerLink>>,
     pub(crate) resolver: Option<Arc<dyn Resolve>>,
+    pub(crate) media: Arc<MediaSocket>,
     pub(crate) record_sink: Option<Arc<dyn RecordSink>>,
     /// Records of this round, for the record sink.
     pub(crate) records: Vec<RecordResult>,
@@ -202,6 +170,9 @@ pub(crate) struct WorkerIo {
     pub(crate) unconnected: Vec<(ShardId, Flow)>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) counters: Counters,
+    /// Counters of sockets that were closed.
+    pub(crate) closed_sockets: net::Counters,
+    pub(crate) timing: Timing,
     /// Time since which a wake-up of another worker is pending.
     pub(crate) wake_owed_since: Option<Timestamp>,
     /// Worker of each shard, or its destination while in transit, as known to this worker.
@@ -230,6 +201,41 @@ impl WorkerIo {
     pub(crate) fn datagram_sockets_of(&mut self, listener: usize) -> impl Iterator<Item = &mut DatagramSocket> {
         let new_work = self.new_work.get_mut(listener).and_then(Option::as_mut).map(|queue| &mut queue.socket);
         self.sockets.get_mut(listener).and_then(ListenerSocket::as_datagram_mut).into_iter().chain(new_work)
+    }
+
+    /// Carries out a change of the sockets.
+    pub(crate) fn update_socket(&mut self, now: Timestamp, update: SocketUpdate) {
+        match update {
+            SocketUpdate::Open { listener, socket, new_work } => {
+                // A worker learns of all new listeners at once and in order, so there are no gaps.
+                while self.sockets.len() <= listener {
+                    self.sockets.push(ListenerSocket::Closed(socket.transport()));
+                    self.new_work.push(None);
+                }
+                if let (Some(place), Some(second)) = (self.sockets.get_mut(listener), self.new_work.get_mut(listener)) {
+                    (*place, *second) = (*socket, new_work.map(|queue| *queue));
+                }
+            }
+            SocketUpdate::Close { listener } => self.close_socket(now, listener),
+        }
+    }
+
+    /// Closes the sockets of a listener. Connections that have been established are accepted before.
+    fn close_socket(&mut self, now: Timestamp, listener: usize) {
+        if let Some(ListenerSocket::Stream(entrance)) = self.sockets.get_mut(listener) {
+            entrance.is_readable = true;
+        }
+        let is_any = |_: &usize| self.accept(now, listener);
+        (0..LAST_ACCEPTS).take_while(is_any).for_each(drop);
+        if let Some(ListenerSocket::Udp(socket)) = self.sockets.get_mut(listener) {
+            self.timing.flush(listener, socket);
+        }
+        let counted: Vec<_> = self.datagram_sockets_of(listener).map(|socket| *socket.socket().counters()).collect();
+        counted.iter().for_each(|counters| add_net(&mut self.closed_sockets, counters));
+        if let Some(place) = self.sockets.get_mut(listener) {
+            *place = ListenerSocket::Closed(place.transport());
+        }
+        self.new_work.get_mut(listener).into_iter().for_each(|queue| *queue = None);
     }
 
     /// Returns whether the kernel separates new work on every datagram listener.
@@ -321,8 +327,11 @@ impl WorkerIo {
         let Some(contact) = self.handle_of(worker).filter(|_| worker != self.index).map(Arc::clone) else { return };
         self.counters.forwarded_after_rebalance += 1;
         match word {
-            ShardMessage::Message { arrival, flow, bytes } => self.hand_over(worker, shard, arrival, flow, &bytes),
+            ShardMessage::Message { arrival, flow, bytes } => {
+                self.hand_over(worker, shard, (arrival, None), flow, &bytes);
+            }
             ShardMessage::Answer(query, answer) => contact.answer_unasked(shard, query, answer),
+            ShardMessage::Media(engine, message) => contact.notify_media(shard, engine, message),
             ShardMessage::RecordResult(stored, tokens) => contact.notify_store_results(vec![stored], tokens),
             ShardMessage::RemoveBindings(forgotten) => contact.notify_removal(shard, forgotten),
             ShardMessage::FlowFailed(flow) => self.fail(Timestamp::ZERO, shard, flow),
@@ -339,9 +348,12 @@ impl WorkerIo {
                 self.tracer.sent(now, &flow, message);
                 //= rfc3581#3:source-port
                 // All messages of a call belong to one shard.
-                outlet.send(flow.peer, message, OrderingKey::new(sender.0));
+                let (listener, key) = (usize::from(flow.listener.0), OrderingKey::new(sender.0));
+                self.timing.queue(listener, outlet, |outlet| outlet.send(flow.peer, message, key));
             }
-            (Some(ListenerSocket::Tcp(_)), Transport::Tcp) => self.send_on_connection(now, sender, flow, message),
+            (Some(socket), transport) if transport.is_reliable() && socket.transport() == transport => {
+                self.send_on_connection(now, sender, flow, message);
+            }
             _ => self.counters.misdirected += 1,
         }
     }
@@ -363,16 +375,21 @@ impl WorkerIo {
     /// Sends on a connection to the flow's peer, opening one if needed.
     //= rfc3261#18.1.1:response-on-connection
     fn send_to_peer(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
-        let way = (flow.listener, flow.peer);
+        let mut way = (flow.listener, flow.peer, flow.host);
+        // Without TLS, the address is all that is known of a peer.
+        if way.2 == HostId::SOURCE && !(flow.transport.is_secure() && self.streams.owner(way).is_some()) {
+            way.2 = HostId::NONE;
+        }
         //= rfc3261#18.1.1:open-connection
         let mut id = self.streams.owner(way);
         let is_usable = id.is_some_and(|id| id.worker() != self.index || self.streams.find(id).is_some());
         if !is_usable {
-            let local = match self.sockets.get(usize::from(flow.listener.0)) {
-                Some(ListenerSocket::Tcp(entrance)) => entrance.listener.local_addr().ip(),
-                _ => return self.counters.misdirected += 1,
+            id = match self.sockets.get(usize::from(flow.listener.0)) {
+                Some(ListenerSocket::Stream(entrance)) => self.streams.open(now, way, &entrance.socket).ok(),
+                // The listener was removed, and the connection has ended.
+                Some(ListenerSocket::Closed(_)) => None,
+                Some(ListenerSocket::Udp(_)) | None => return self.counters.misdirected += 1,
             };
-            id = self.streams.open(now, way, local).ok();
         }
         match id {
             Some(id) if id.worker() != self.index => {
@@ -391,6 +408,7 @@ impl WorkerIo {
         let peer = self.streams.peer(slot).unwrap_or(flow.peer);
         self.tracer.sent(now, &Flow { peer, ..flow }, message);
         self.streams.counters.messages_out += 1;
+        self.streams.transports.of_mut(flow.transport).messages_out += 1;
         self.streams.write(slot, Some((sender, flow)), message);
     }
 
@@ -427,8 +445,16 @@ impl WorkerIo {
         }
     }
 
-    /// Hands a datagram over to another worker, or drops it.
-    pub(crate) fn hand_over(&mut self, owner: usize, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) {
+    /// Hands a message over to another worker, or drops it. It arrived and, if that is known, was received at these
+    /// times.
+    pub(crate) fn hand_over(
+        &mut self,
+        owner: usize,
+        id: ShardId,
+        arrival: (Timestamp, Option<Timestamp>),
+        flow: Flow,
+        bytes: &[u8],
+    ) {
         let Some(Some(neighbour)) = self.links.get_mut(owner) else { return };
         match neighbour.send(id, arrival, flow, bytes) {
             Ok(()) => self.counters.handover_sent += 1,
@@ -465,6 +491,12 @@ impl WorkerIo {
         resolver.resolve(question, Reply::new(Arc::clone(&self.handle), shard, query));
     }
 
+    /// Sends a command of a shard to a media engine.
+    pub(crate) fn send_to_engine(&mut self, shard: ShardId, engine: SocketAddr, command: &[u8]) {
+        let is_sent = self.media.send(self.index, shard, engine, command);
+        self.counters.media_send_errors += u64::from(!is_sent);
+    }
+
     /// Queues a record for the store; it is submitted with the others of the round.
     pub(crate) fn queue_record(&mut self, shard: ShardId, ticket: Option<u64>, record: Vec<u8>) {
         self.records.push(RecordResult { shard, ticket, record, is_stored: false });
@@ -487,12 +519,12 @@ impl WorkerIo {
         let id = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
         let mut count = 0;
         while count < ACCEPT_BATCH {
-            let Some(ListenerSocket::Tcp(entrance)) = self.sockets.get_mut(listener) else { return false };
+            let Some(ListenerSocket::Stream(entrance)) = self.sockets.get_mut(listener) else { return false };
             if !entrance.is_readable && entrance.retry.is_none_or(|retry| retry > now) {
                 break;
             }
             entrance.retry = None;
-            match entrance.listener.accept() {
+            match entrance.socket.accept() {
                 Ok(Some((stream, peer))) => {
                     entrance.is_readable = true;
                     count += 1;
@@ -516,8 +548,13 @@ impl WorkerIo {
 
     /// Sends waiting output, closes dead connections and notifies the shards concerned.
     pub(crate) fn flush(&mut self, now: Timestamp) {
-        self.sockets.iter_mut().filter_map(ListenerSocket::as_datagram_mut).for_each(DatagramSocket::flush);
+        for (listener, socket) in self.sockets.iter_mut().enumerate() {
+            if let ListenerSocket::Udp(socket) = socket {
+                self.timing.flush(listener, socket);
+            }
+        }
         self.streams.finish();
+        self.counters.event_drops += std::mem::take(&mut self.streams.event_drops);
         while let Some((shard, flow)) = self.streams.failed.pop() {
             self.fail(now, shard, flow);
         }
@@ -580,7 +617,7 @@ mod tests {
         let (_, take) = ring(MIN_RING_CAPACITY);
         let mut neighbour = WorkerLink::new(Arc::new(WorkerHandle::new(doorbell, Arc::default())), give, take);
         let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
-        let give = |neighbour: &mut WorkerLink| neighbour.send(ShardId(1), Timestamp::ZERO, flow, b"x");
+        let give = |neighbour: &mut WorkerLink| neighbour.send(ShardId(1), (Timestamp::ZERO, None), flow, b"x");
         let mut streams = 0;
         while neighbour.has_room_for_streams() {
             assert_eq!(give(&mut neighbour), Ok(()));

@@ -55,7 +55,7 @@ impl Dns {
 }
 
 fn candidate((place, address): (usize, &SocketAddr)) -> Candidate {
-    let hop = Hop { transport: Transport::Udp, address: *address };
+    let hop = Hop::new(Transport::Udp, *address);
     let priority = u16::try_from(place).unwrap_or(u16::MAX);
     Candidate { rank: 1, priority, weight: 1, hops: [hop].into_iter().collect() }
 }

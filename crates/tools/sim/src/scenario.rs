@@ -9,7 +9,7 @@ use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::Transport;
 use strowger_locate::LocateQuery;
 use strowger_proxy::Stateless;
-use strowger_registrar::{Durability, KeepAlive, Nat};
+use strowger_registrar::{Durability, KeepAlive, LocalContacts, Nat};
 use strowger_shard::{Listener, Route, RouteTarget, Snapshot, TargetAddress};
 
 use crate::agent::{Action, AnswerBehavior, Phone};
@@ -165,6 +165,8 @@ fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     snapshot.registrar.max_contacts = *rng.pick(&[1, 2, 4, 6, 6]);
     snapshot.registrar.expires_max = Duration::from_secs(900);
     snapshot.registrar.keep_alive = *rng.pick(&[KeepAlive::Off, KeepAlive::Crlf, KeepAlive::Options]);
+    // Some users register the server itself, so that their requests loop.
+    snapshot.registrar.local_contacts = LocalContacts::Accept;
     snapshot.registrar.nat = *rng.pick(&[Nat::Auto, Nat::Auto, Nat::Always, Nat::Never]);
     snapshot.routes = vec![route(rng)];
     snapshot

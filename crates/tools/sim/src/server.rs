@@ -11,8 +11,8 @@ use strowger_locate::{CachePolicy, LocateQuery, LocateResult, NameCache, Outages
 use strowger_message::Peek;
 use strowger_registrar::{BindingView, ContactTarget, Locations, Record};
 use strowger_shard::{
-    Classifier, Counters, Event, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot,
-    Steering, SteeringResult, Verdict,
+    Classifier, Counters, Event, Input, Inquiry, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding,
+    Snapshot, Steering, SteeringResult, Verdict,
 };
 
 /// Message that the server sent.
@@ -435,9 +435,12 @@ impl Server {
         while let Some(output) = self.shards[shard].poll_output(&mut buffer) {
             match output {
                 Output::Send { flow } => sent.push(SentMessage { shard, flow, bytes: buffer.clone() }),
-                Output::Resolve { query, question } => self.questions.push(DnsQuery { shard, query, question }),
+                Output::Ask(Inquiry::Dns { query, question }) => {
+                    self.questions.push(DnsQuery { shard, query, question });
+                }
                 Output::Event(Event::TableFull { table }) => panic!("the table of {table} is full in a small world"),
                 Output::Store { ticket, record } => self.records.push(PendingRecord { shard, ticket, record }),
+                Output::Ask(Inquiry::Media { .. }) => panic!("no media engine is configured"),
                 Output::Event(_) => self.events += 1,
             }
         }

@@ -10,6 +10,7 @@
 pub mod arrival;
 pub mod driver;
 pub mod engine;
+pub mod handshakes;
 pub mod law;
 pub mod meter;
 pub mod metrics;

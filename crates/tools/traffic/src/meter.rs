@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::handshakes::Handshakes;
 use crate::metrics::Metrics;
 use crate::refusals::Refusals;
 use crate::replay::AnswerComparison;
@@ -295,6 +296,8 @@ pub struct Meter {
     pub slowest: TimeHistogram,
     /// The same for each session of this end that was carried since counting began, also those that began before.
     pub ended: TimeHistogram,
+    /// Handshakes of the connections that this end opened.
+    pub handshakes: Handshakes,
     /// Metrics of RFC 6076.
     pub metrics: Metrics,
 }
@@ -460,6 +463,7 @@ impl Meter {
         self.durations.merge(&other.durations);
         self.slowest.merge(&other.slowest);
         self.ended.merge(&other.ended);
+        self.handshakes.merge(&other.handshakes);
         self.metrics.merge(&other.metrics);
     }
 }

@@ -1,5 +1,6 @@
 //! Construction of a [`Plan`] from the options of a run.
 
+mod secure;
 mod transport;
 
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +21,7 @@ use crate::script::{Script, Template};
 use crate::service::ServiceLaw;
 use crate::sipp::{self, Role, Scenario};
 use crate::workload::{Workload, unregistering};
+pub use secure::SecureOptions;
 pub use transport::Target;
 pub(crate) use transport::{TransportOptions, UNSPECIFIED_ADDRESS};
 
@@ -101,6 +103,8 @@ pub struct Options {
     pub connection_lifetime: ConnectionLifetime,
     /// Shared connections per thread.
     pub connections: usize,
+    /// Certificates and sessions of TLS.
+    pub secure: SecureOptions,
     /// Whether messages are retransmitted.
     pub retransmits: bool,
     /// Maximum number of sessions.
@@ -116,11 +120,12 @@ impl Options {
     #[must_use]
     pub fn new(workload: Workload, to: Option<Target>, seed: u64) -> Self {
         let warm_up = workload.warm_up;
+        let callee_location = if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local };
         Self {
             to,
             workload,
             scenario: None,
-            callee_location: if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local },
+            callee_location,
             rate: 10.0,
             arrivals: "poisson".to_owned(),
             outstanding: None,
@@ -144,6 +149,7 @@ impl Options {
             has_segmentation: false,
             connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
+            secure: SecureOptions::default(),
             retransmits: true,
             max_sessions: None,
             service: None,
@@ -211,6 +217,7 @@ impl Options {
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
         declared.extend(self.slow_registering(&plan));
+        declared.extend(self.secure.declared(&plan));
         let about =
             RunDescription { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
         Ok((plan, about))
@@ -312,12 +319,13 @@ impl Options {
     /// Returns a plan with sockets, threads and limits, but without load.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
         let means = TransportOptions {
-            to: self.to,
+            to: self.to.as_ref(),
             is_direct: self.callee_location == CalleeLocation::Local,
+            secure: &self.secure,
             from: &self.from,
             sockets: self.sockets,
             threads: self.threads,
-            connecting: self.connection_lifetime,
+            connecting: self.workload.connection_lifetime.unwrap_or(self.connection_lifetime),
             connections: self.connections,
             repeats: self.retransmits,
             max_sessions: self.max_sessions,
@@ -363,7 +371,8 @@ impl Options {
 
     /// Returns the plan of a scenario that makes calls.
     fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, RunDescription), PlanError> {
-        let to = self.to.ok_or_else(|| PlanError("a calling scenario needs a target; give --to".to_owned()))?;
+        let to =
+            self.to.as_ref().ok_or_else(|| PlanError("a calling scenario needs a target; give --to".to_owned()))?;
         let (scenario, sipp) = files.read(to, self.seed)?;
         if scenario.role != Role::Caller {
             let file = files.file.display();
@@ -383,13 +392,13 @@ impl Options {
             arrivals,
             seed: self.seed,
             to: format!("{}:{}", to.transport.as_str().to_ascii_lowercase(), to.address),
-            declared: warnings(&scenario),
+            declared: warnings(&scenario).into_iter().chain(self.secure.declared(&plan)).collect(),
         };
         Ok((plan, about))
     }
 
     fn population(&self) -> Result<Users, PlanError> {
-        let usual = || self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain());
+        let usual = || self.to.as_ref().map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), Target::domain);
         let domain = self.domain.clone().unwrap_or_else(usual);
         match &self.users_file {
             Some(file) => Users::read(file, &domain).map_err(|error| PlanError(error.to_string())),
@@ -422,7 +431,7 @@ pub struct ScenarioFiles {
 
 impl ScenarioFiles {
     /// Reads the files.
-    fn read(&self, target: Target, seed: u64) -> Result<(Scenario, sipp::Options), PlanError> {
+    fn read(&self, target: &Target, seed: u64) -> Result<(Scenario, sipp::Options), PlanError> {
         let mut options = sipp::Options { pause: self.pause, seed, ..sipp::Options::default() };
         options.is_ipv6 = target.address.is_ipv6();
         options.service = self.service.clone().unwrap_or(options.service);
@@ -474,6 +483,8 @@ pub struct AnswerOptions {
     pub is_busy_polling: bool,
     /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
     pub has_segmentation: bool,
+    /// Certificates and sessions of TLS.
+    pub secure: SecureOptions,
     /// Whether messages are retransmitted.
     pub retransmits: bool,
     /// The server to emulate, one for each address.
@@ -484,8 +495,8 @@ pub struct AnswerOptions {
 
 impl AnswerOptions {
     /// Returns the first address, which users' URIs contain, and all addresses to listen at.
-    fn listening(&self) -> Result<(Target, Vec<SocketAddr>), PlanError> {
-        let first = self.listen.first().copied();
+    fn listening(&self) -> Result<(&Target, Vec<SocketAddr>), PlanError> {
+        let first = self.listen.first();
         let first =
             first.ok_or_else(|| PlanError("there is no address to answer at; give one (--listen)".to_owned()))?;
         if self.listen.iter().any(|target| target.transport != first.transport) {
@@ -536,6 +547,7 @@ impl AnswerOptions {
         };
         let mut plan = Plan::new(users, self.seed);
         plan.transport = first.transport;
+        self.secure.apply(&mut plan)?;
         plan.addresses = vec![ip];
         plan.t1 = t1.unwrap_or(plan.t1);
         (plan.threads, plan.retransmits, plan.has_segmentation) =

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, counted, with_remedy};
+use crate::handshakes::NOT_CHECKED;
 use crate::meter::{Messages, Meter, OutcomeCounts};
 use crate::metrics::accounts_of;
 use crate::output::{PhaseData, Server, percent_of};
@@ -124,6 +125,10 @@ impl Report {
         text.push_str(&accounts_text(phase));
         text.push_str(&tally::notes(phase));
         text.push_str(&self.time_series_text(phase));
+        text.push_str(&phase.handshakes().to_text(phase.elapsed));
+        for (name, _) in about.declared.iter().filter(|(_, value)| value == NOT_CHECKED) {
+            let _ = writeln!(text, "  {name}: {NOT_CHECKED}");
+        }
         for (verb, answer, times) in meter.answers() {
             let _ = writeln!(
                 text,
@@ -290,6 +295,7 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
             "lost": phase.callee.answered.lost, "failed": phase.callee.answered.failed,
             "unfinished": phase.callee.answered.unfinished, "repeats_sent": phase.callee.repeats_sent,
             "service_drops": phase.service_drops },
+        "handshakes": phase.handshakes().to_json(phase.elapsed),
         "generator": generator_json(phase),
     });
     match value {

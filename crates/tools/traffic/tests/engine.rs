@@ -362,8 +362,9 @@ fn all_threads_share_one_emulated_server() {
 
 #[test]
 fn an_emulated_cluster_has_a_server_behind_each_address() {
-    let any = |ip: [u8; 4]| Target { transport: strowger_foundation::Transport::Udp, address: (ip, 0).into() };
+    let any = |ip: [u8; 4]| Target::new(strowger_foundation::Transport::Udp, (ip, 0).into());
     let answering = AnswerOptions {
+        secure: strowger_traffic::options::SecureOptions::default(),
         listen: vec![any([127, 0, 1, 1]), any([127, 0, 1, 2])],
         workload: workload("proxy-200").expect("built in"),
         scenario: None,

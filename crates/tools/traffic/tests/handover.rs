@@ -14,6 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Starts two threads that answer this many calls of a workload.
 fn answering(listen: &str, name: &str, calls: u64) -> (SocketAddr, JoinHandle<Report>) {
     let options = AnswerOptions {
+        secure: strowger_traffic::options::SecureOptions::default(),
         listen: vec![Target::parse(listen).expect("a target")],
         workload: workload(name).expect("built in"),
         scenario: None,

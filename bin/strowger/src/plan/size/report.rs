@@ -7,9 +7,10 @@ use strowger_plan::size::{EngineLoad, Sensitivity};
 use strowger_plan::units::{self, brief};
 use strowger_plan::{Plan, PlanError};
 
-use super::super::field::{DisplayUnit, Field, InputPoint};
-use super::super::presentation::{columns, wrapped};
+use super::super::field::{Field, InputPoint};
 use super::Sizing;
+use crate::plot::DisplayUnit;
+use crate::table::{columns, wrapped};
 
 /// Returns the report of a plan.
 pub(super) fn report(sizing: &Sizing<'_>, at: &InputPoint, plan: &Plan) -> String {

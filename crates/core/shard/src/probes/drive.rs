@@ -12,6 +12,7 @@ use strowger_transaction::Kind;
 
 use crate::boundary::Event;
 use crate::callbacks::CACHE_ONLY_QUERY;
+use crate::next_hops::flow_by_name;
 use crate::options::OptionsRequest;
 use crate::probes::{PROBE_USERS, PendingProbe, first_wait, interval_of};
 use crate::route::TargetAddress;
@@ -36,7 +37,7 @@ impl Shard {
                 self.send_probe(now, index);
             }
         }
-        self.probes.settle();
+        self.settle_duties();
     }
 
     /// Handles the response to a probe.
@@ -52,7 +53,7 @@ impl Shard {
         if let Some(PendingProbe { flow, .. }) = waiting.filter(|_| accept) {
             self.proxy.handle_sign_of_life(now, flow);
         }
-        self.probes.settle();
+        self.settle_duties();
     }
 
     /// Handles a probe that could not be sent or timed out.
@@ -62,7 +63,7 @@ impl Shard {
             probing.pending = None;
         }
         self.end_probe(now, index, false);
-        self.probes.settle();
+        self.settle_duties();
     }
 
     /// Handles probes to `peer` that could not leave this machine, which says nothing about the target.
@@ -73,7 +74,15 @@ impl Shard {
                 probing.due = now + probing.interval();
             }
         }
+        self.settle_duties();
+    }
+
+    /// Updates the time of the next probe or deed of the media hook.
+    pub(crate) fn settle_duties(&mut self) {
         self.probes.settle();
+        let media = self.media.as_ref().and_then(|hook| hook.next_deadline());
+        let trim = Some(self.next_trim).filter(|at| *at != Timestamp::MAX);
+        self.next_duty = [self.probes.poll_timeout(), media, trim].into_iter().flatten().min();
     }
 
     /// Returns the target whose pending probe has this user number; `None` if the probe was given up.
@@ -150,9 +159,7 @@ impl Shard {
     /// Returns the flow of a probe.
     fn flow_of_probe(&mut self, now: Timestamp, place: &TargetAddress) -> ProbeAddress {
         let hop = match place {
-            TargetAddress::Literal { address, transport } => {
-                Hop { transport: transport.unwrap_or_default(), address: *address }
-            }
+            TargetAddress::Literal { address, transport } => Hop::new(transport.unwrap_or_default(), *address),
             TargetAddress::Name(question) => {
                 let answer = match self.names.lookup(now, question) {
                     Lookup::Fresh(answer) => answer,
@@ -172,7 +179,13 @@ impl Shard {
             }
         };
         match self.snapshot.listeners.towards(hop.transport, hop.address, ListenerId(0)) {
-            Some(listener) => ProbeAddress::Flow(Flow::new(listener, hop.transport, hop.address)),
+            Some(listener) => {
+                let host = match place {
+                    TargetAddress::Literal { .. } => None,
+                    TargetAddress::Name(question) => Some(&question.host[..]),
+                };
+                flow_by_name(&self.names, listener, hop, host).map_or(ProbeAddress::Unreachable, ProbeAddress::Flow)
+            }
             None => ProbeAddress::Unreachable,
         }
     }

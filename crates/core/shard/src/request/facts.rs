@@ -1,6 +1,6 @@
 //! Properties of a request: its destination, its sender, and whether the sender must authenticate.
 
-use strowger_foundation::Flow;
+use strowger_foundation::{Flow, HostId, Transport};
 use strowger_message::{HeaderName, Method, NameAddr, SipUri, Uri};
 use strowger_proxy::cluster_request::ClusterRequestKind;
 use strowger_registrar::{Nat, Source, is_translated};
@@ -8,8 +8,9 @@ use strowger_registrar::{Nat, Source, is_translated};
 use super::Request;
 use crate::next_hops::is_from;
 use crate::register::via_matches;
+use crate::route::{Action, Route, TargetAddress};
 use crate::router::ForwardOptions;
-use crate::uri_address::peer_of;
+use crate::uri_address::{peer_of, question_of};
 
 impl<'a, 'm> Request<'a, 'm> {
     //= rfc3261#16.4:goes-on
@@ -49,7 +50,7 @@ impl<'a, 'm> Request<'a, 'm> {
     }
 
     /// Returns the flow to the caller for the dialog if its Contact is not sufficient: because of NAT or because it
-    /// uses a connection. A caller behind another proxy is reached through that proxy.
+    /// uses a connection. A caller behind another proxy is reached through that proxy, and a trunk through its name.
     pub(super) fn callers_flow(&self) -> Option<Flow> {
         let translated = match self.snapshot.registrar.nat {
             Nat::Never => false,
@@ -58,10 +59,10 @@ impl<'a, 'm> Request<'a, 'm> {
         };
         match self.source.connection {
             _ if !self.message.has_one_via() => None,
-            Some(_) if translated => Some(self.source),
+            Some(_) if self.source.host != HostId::NONE && self.is_trunks_name(self.contact().as_ref()) => None,
+            Some(_) if translated || self.source.transport.is_web_socket() => Some(self.source),
             Some(_) => {
-                let contact = self.message.head().elements(HeaderName::Contact).next();
-                let uri = contact.and_then(NameAddr::parse).and_then(|contact| contact.parse_uri());
+                let uri = self.contact();
                 let peer = uri.as_ref().and_then(Uri::sip).and_then(peer_of);
                 Some(Flow { reopen: true, peer: peer.unwrap_or(self.source.peer), ..self.source })
             }
@@ -69,15 +70,41 @@ impl<'a, 'm> Request<'a, 'm> {
         }
     }
 
+    /// Returns the first contact.
+    fn contact(&self) -> Option<Uri<'_>> {
+        self.message.head().elements(HeaderName::Contact).next().and_then(NameAddr::parse)?.parse_uri()
+    }
+
+    //= rfc5922#7.3
+    /// Returns whether the URI is a name of a trunk that is reached over TLS. Unlike an address, its certificate proves
+    /// such a name on another connection, too, so requests find the trunk when the connection of its call is gone.
+    // Never inlined: only TLS needs it.
+    #[inline(never)]
+    fn is_trunks_name(&self, uri: Option<&Uri<'_>>) -> bool {
+        let Some(question) = uri.and_then(Uri::sip).and_then(question_of) else { return false };
+        let is_it = |name: &[u8]| name.eq_ignore_ascii_case(&question.host);
+        let is_domain =
+            || self.snapshot.trunks.iter().flat_map(|trunk| &trunk.domains).any(|one| is_it(one.as_bytes()));
+        let is_target = || {
+            let of_trunk = |route: &&Route| matches!(route.action, Action::Proxy { trunk: Some(_), .. });
+            let targets = self.snapshot.routes.iter().filter(of_trunk).flat_map(|route| route.action.targets());
+            targets.map(|target| &target.address).any(|address| match address {
+                TargetAddress::Name(question) => is_it(&question.host),
+                TargetAddress::Literal { .. } => false,
+            })
+        };
+        (question.is_secure || question.transport == Some(Transport::Tls)) && (is_domain() || is_target())
+    }
+
     //= rfc5626#5.1:path
     /// Returns whether a forwarded REGISTER gets a Path to this server. Between servers of ours, only a phone that no
-    /// other server can reach gets one.
+    /// other server can reach gets one. A browser always does: it is reached over its own connection only.
     pub(super) fn needs_path(&self) -> bool {
         if self.message.method() != Method::Register {
             return false;
         }
         if self.snapshot.clusters.is_none() {
-            return self.snapshot.proxy.outbound;
+            return self.snapshot.proxy.outbound || self.source.transport.is_web_socket();
         }
         self.callers_flow().is_some() || self.is_contact_translated()
     }
@@ -109,6 +136,16 @@ impl<'a, 'm> Request<'a, 'm> {
     /// sender received.
     pub(super) fn is_proven(&self) -> bool {
         self.is_authenticated.get() || self.routes.is_dialog_proven || self.is_trusted() || self.follows_flow_token()
+    }
+
+    /// Whether it was found to carry a user's credentials.
+    pub(crate) const fn is_authenticated(&self) -> bool {
+        self.is_authenticated.get()
+    }
+
+    /// Sets that, for a request that was authenticated before.
+    pub(crate) fn set_authenticated(&self, is_authenticated: bool) {
+        self.is_authenticated.set(is_authenticated);
     }
 
     /// Returns whether the sender must authenticate; for a CANCEL or ACK, whether the sender of its INVITE had to.
@@ -165,7 +202,10 @@ impl<'a, 'm> Request<'a, 'm> {
         elsewhere && self.routes.remaining == 0
     }
 
+    //= rfc5922#7.4
+    /// Returns whether its sender needs no password: because of its address, because its certificate is a trunk's, or
+    /// because another server of ours has authenticated it.
     pub(crate) fn is_trusted(&self) -> bool {
-        self.snapshot.trusts(self.source.peer.ip()) || self.is_cluster_request()
+        self.snapshot.trusts(self.source.peer.ip()) || self.source.host != HostId::NONE || self.is_cluster_request()
     }
 }

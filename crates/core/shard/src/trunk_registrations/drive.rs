@@ -11,8 +11,9 @@ use strowger_transaction::Kind;
 use strowger_trunk::{NextHop, RequestParams};
 
 use crate::callbacks::CACHE_ONLY_QUERY;
+use crate::next_hops::flow_by_name;
 use crate::shard::Shard;
-use crate::trunk_registrations::QUESTIONS;
+use crate::trunk_registrations::{QUESTIONS, TrunkRegistration};
 
 impl Shard {
     /// Sends the requests that are due.
@@ -65,7 +66,12 @@ impl Shard {
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
         if let Ok(located) = answer {
             let choice = self.proxy.tag_key().hash64(&[&index.to_be_bytes()]);
-            located.order(choice, |hop| self.outages.is_out(now, hop), &mut hops);
+            let named = self.trunk_registrations.list.get(index).and_then(TrunkRegistration::question);
+            let is_out = |hop: &Hop| {
+                let hop = named.map_or(*hop, |question| self.names.hop_to(hop, question));
+                self.outages.is_out(now, &hop)
+            };
+            located.order(choice, is_out, &mut hops);
         }
         self.send_registration(now, index, &hops);
     }
@@ -73,9 +79,10 @@ impl Shard {
     fn send_registration(&mut self, now: Timestamp, index: usize, hops: &[Hop]) {
         let Some(account) = self.trunk_registrations.list.get_mut(index) else { return };
         let listeners = &self.snapshot.listeners;
+        let host = account.question().map(|question| &question.host[..]);
         let flow_to = |hop: &Hop| {
             let listener = listeners.towards(hop.transport, hop.address, ListenerId(0))?;
-            Some(Flow::new(listener, hop.transport, hop.address))
+            flow_by_name(self.names.as_ref(), listener, *hop, host)
         };
         let flows: SmallVec<[Flow; 4]> = hops.iter().filter_map(flow_to).collect();
         account.places = flows.len();

@@ -16,7 +16,7 @@ use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
 use strowger_shard::{
-    Action, Clusters, Event, Input, Listener, Neighbours, Output, ProvenSources, Route, RouteTarget, Shard,
+    Action, Clusters, Event, Input, Inquiry, Listener, Neighbours, Output, ProvenSources, Route, RouteTarget, Shard,
     ShardConfig, Shedding, Snapshot, Steering, Verdict,
 };
 
@@ -133,6 +133,8 @@ pub struct World {
     pub shedding: Arc<Shedding>,
     /// Pending DNS queries.
     pub questions: Vec<(QueryId, LocateQuery)>,
+    /// Datagrams for media engines.
+    pub commands: Vec<(SocketAddr, Vec<u8>)>,
     /// Records given to the store.
     pub records: Vec<(Option<u64>, Vec<u8>)>,
     /// Whether invariants are checked after each step; a world with thousands of calls checks them itself.
@@ -201,15 +203,33 @@ impl World {
             snapshot: Arc::new(snapshot.clone()),
         });
         let (now, questions, records) = (Timestamp::from_millis(1000), Vec::new(), Vec::new());
-        let (events, is_checked) = (Vec::new(), true);
-        Self { shard, steering, now, events, locations, snapshot, names, shedding, questions, records, is_checked }
+        let (events, commands, is_checked) = (Vec::new(), Vec::new(), true);
+        Self {
+            shard,
+            steering,
+            now,
+            events,
+            locations,
+            snapshot,
+            names,
+            shedding,
+            questions,
+            commands,
+            records,
+            is_checked,
+        }
     }
 
     /// Gives the shard a new configuration: the current one changed by `edit`.
     pub fn configure(&mut self, edit: impl FnOnce(&mut Snapshot)) {
+        assert!(self.reconfigure(edit).is_empty());
+    }
+
+    /// Changes the configuration and returns what the shard sends because of it.
+    pub fn reconfigure(&mut self, edit: impl FnOnce(&mut Snapshot)) -> Vec<SentMessage> {
         edit(&mut self.snapshot);
         self.shard.handle_input(self.now, Input::Config(Arc::new(self.snapshot.clone())));
-        assert!(self.drain().is_empty());
+        self.drain()
     }
 
     /// Sends the shard a datagram and returns its outputs.
@@ -283,8 +303,9 @@ impl World {
                 Output::Send { flow } => {
                     sent.push(SentMessage { to: flow.peer, flow, text: String::from_utf8_lossy(&buffer).into_owned() });
                 }
-                Output::Resolve { query, question } => self.questions.push((query, question)),
+                Output::Ask(Inquiry::Dns { query, question }) => self.questions.push((query, question)),
                 Output::Store { ticket, record } => self.records.push((ticket, record)),
+                Output::Ask(Inquiry::Media { engine, command }) => self.commands.push((engine.address(), command)),
                 Output::Event(event) => self.events.push(event),
             }
         }

@@ -424,6 +424,20 @@ fn new_timing_applies_to_later_timers() {
     assert_eq!(layer.poll_event(), Some(Event::ClientTimeout { user: 1, id }));
 }
 
+#[test]
+fn only_the_removal_of_an_ended_transaction_may_wait() {
+    let mut pair = Pair::new();
+    pair.start("OPTIONS", Transport::Udp);
+    let resend = pair.near.poll_timeout().unwrap();
+    assert_eq!(resend.latest, resend.at);
+    pair.respond(0, Status::OK);
+    pair.run_until(10);
+    for layer in [&pair.near, &pair.far] {
+        let removal = layer.poll_timeout().unwrap();
+        assert_eq!(removal.latest - removal.at, core::time::Duration::from_millis(100));
+    }
+}
+
 //= rfc3261#17.1.1.2:timer-d
 //= rfc6026#8.4:timer-d
 #[test]

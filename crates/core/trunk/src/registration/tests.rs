@@ -10,11 +10,12 @@ const ANSWER: &str = "Via: SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1\r\nFrom: <
 const NONCE: &str = "WWW-Authenticate: Digest realm=\"carrier\", nonce=\"n1\", qop=\"auth\"\r\n";
 
 fn trunk() -> Trunk {
-    let place = NextHop::Address(Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], 5060).into() });
+    let place = NextHop::Address(Hop::new(Transport::Udp, ([192, 0, 2, 1], 5060).into()));
     Trunk {
         name: "carrier".into(),
         credentials: Some(Credentials { username: (*b"acct").into(), password: Secret::new(*b"hush"), realm: None }),
         sources: Vec::new(),
+        domains: Vec::new(),
         account: Some(Account {
             from: (*b"sip:acct@carrier.example").into(),
             contact_user: (*b"4930123").into(),

@@ -3,22 +3,29 @@
 //! A text is parsed once into typed values ([`values`]); constraints between keys are checked afterwards;
 //! [`Config::snapshot`] then creates the snapshot for the shards.
 
+mod admin;
 mod balancing;
+mod ban;
+mod changes;
 mod cluster;
 mod duration;
 mod error;
+mod exposed_secrets;
 mod former_names;
 mod gateways;
 mod kamailio;
 mod lenient;
 mod machine_warnings;
+mod media;
 mod overload;
+mod reload;
 mod role;
 mod routing;
 mod secrets;
 mod snapshot;
 mod stages;
 mod streams;
+mod trace;
 mod validate;
 pub mod values;
 mod watch;
@@ -30,7 +37,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use admin::Admin;
 pub use balancing::{Balancer, Candidates, Key, Policy, Probe, Probing, TransactionCost};
+pub use ban::Ban;
 pub use cluster::{Cluster, Durability};
 pub use duration::Span;
 pub use error::ConfigError;
@@ -38,14 +47,17 @@ use error::{Fault, Source as ConfigText};
 pub use gateways::UnreachableTarget;
 pub(crate) use gateways::share_of;
 pub use kamailio::{Flavor as KamailioFlavor, FollowedTable, Kamailio};
+pub use media::{Media, MediaFailure, MediaWhen};
 pub use overload::{Class, Overload};
-pub use role::{ConfigSource, Role};
+pub use reload::{Reload, reload_of};
+pub use role::{ConfigSource, Role, host_name};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
 pub use stages::{FirstStage, SecondStage, StageMember};
-pub use streams::{Dns, Tcp};
+pub use streams::{Certificate, ClientCertificates, Dns, Tcp, Tls, TlsVersion, WebSocket};
 use strowger_foundation::Transport;
 use strowger_sql::DatabaseUrl;
+pub use trace::{Hep, Otlp, Trace};
 use values::{
     Affinity, Algorithm, Domain, ListenAddress, LooseRoute, MethodName, OneOrMany, Realm, SharedDatabase, Source, Spin,
     StoreUrl,
@@ -54,6 +66,8 @@ pub use watch::{Watch, WatchedRecord};
 
 /// Default file in the current directory, read if it exists and no other is named.
 pub const DEFAULT_FILE: &str = "strowger.toml";
+/// The configuration file of the server that the machine runs as a service, if there is no [`DEFAULT_FILE`].
+pub const SYSTEM_FILE: &str = "/etc/strowger/strowger.toml";
 
 /// The complete configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +78,10 @@ pub struct Config {
     pub server: Server,
     /// TCP connections.
     pub tcp: Tcp,
+    /// Secure connections.
+    pub tls: Tls,
+    /// Connections of web pages.
+    pub websocket: WebSocket,
     /// Name resolution.
     pub dns: Dns,
     /// Storage of users and registrations.
@@ -81,18 +99,26 @@ pub struct Config {
     pub registrar: Registrar,
     /// Passwords.
     pub auth: Auth,
+    /// Addresses that are not served.
+    pub ban: Ban,
     /// Forwarding.
     pub proxy: Proxy,
     /// Overload control.
     pub overload: Overload,
+    /// Media engines.
+    pub media: Media,
     /// The timers of RFC 3261 §17.
     pub timers: Timers,
     /// Call records.
     pub cdr: Cdr,
     /// The control socket used by `strowger ctl`.
     pub control: Control,
+    /// The HTTP listener.
+    pub admin: Admin,
     /// Logging.
     pub log: Log,
+    /// Messages and calls for other tools.
+    pub trace: Trace,
     /// Carriers and other servers that routes name.
     #[serde(rename = "trunk", skip_serializing_if = "Vec::is_empty")]
     pub trunks: Vec<Trunk>,
@@ -149,6 +175,8 @@ pub struct Server {
     /// Maximum time for which a worker polls for the next message before it sleeps, if messages usually follow that
     /// soon. 0s: never; always: a worker with shards does not sleep, which occupies a core and avoids wake-ups.
     pub spin: Spin,
+    /// Whether the times of packets are measured, for `strowger ctl timing`. Takes at most 2 % of the CPU time.
+    pub timing: bool,
 }
 
 /// `server.steering`
@@ -188,6 +216,7 @@ impl Default for Server {
             steering: Steering::Peers,
             segmentation: Segmentation::Auto,
             spin: Spin::UpTo(Span(Duration::from_micros(10))),
+            timing: true,
         }
     }
 }
@@ -252,6 +281,9 @@ pub struct Registrar {
     /// Destination of requests to a registered contact: auto (the source of its REGISTER if that shows a NAT), always
     /// (the source) or never (the contact's own address).
     pub nat: Nat,
+    /// Contacts that lead to this machine (a loopback address, or one that the server listens on), registered from
+    /// elsewhere: refuse (with 403) or accept. Redirections from elsewhere are treated alike.
+    pub local_contacts: LocalContacts,
     /// Keep-alive for contacts behind NAT: crlf (an empty line), options (a request) or off.
     pub keepalive: KeepAlive,
     /// Interval between keep-alives.
@@ -270,6 +302,7 @@ impl Default for Registrar {
             expires: Expires::default(),
             max_contacts: 10,
             nat: Nat::Auto,
+            local_contacts: LocalContacts::Refuse,
             keepalive: KeepAlive::Crlf,
             keepalive_interval: Span::from_secs(30),
             gruu: true,
@@ -306,6 +339,16 @@ pub enum Nat {
     Auto,
     Always,
     Never,
+}
+
+/// `registrar.local_contacts`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Registrar::local_contacts` says what they mean")]
+pub enum LocalContacts {
+    Refuse,
+    Accept,
 }
 
 /// `registrar.keepalive`
@@ -507,7 +550,8 @@ impl Config {
         }
     }
 
-    /// Loads `file`, or [`DEFAULT_FILE`] if it exists, or the defaults. Also returns the path of the file read.
+    /// Loads `file`, or the first of [`DEFAULT_FILE`] and [`SYSTEM_FILE`] that exists, or the defaults. Also returns
+    /// the path of the file read.
     ///
     /// # Errors
     /// The file cannot be read or has faults.
@@ -545,7 +589,7 @@ impl Config {
                 );
                 Err(fault(Fault::new("", message)))
             }
-            None if self.has_stages() => Ok(self.for_member(&role::host_name()).unwrap_or(self)),
+            None if self.has_stages() => Ok(self.for_member(&host_name()).unwrap_or(self)),
             None => Ok(self),
         }
     }
@@ -573,6 +617,12 @@ impl Config {
     pub fn schema() -> String {
         let schema = schemars::schema_for!(Self);
         serde_json::to_string_pretty(&schema).map(|text| text + "\n").unwrap_or_default()
+    }
+
+    /// Returns whether any listener uses TLS.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.server.listen.iter().any(|listen| listen.transport.is_secure())
     }
 
     /// Returns the storage of users.
@@ -632,9 +682,18 @@ impl Config {
     }
 }
 
-/// Reads the configuration file. Returns `None` if none is named and the default file does not exist.
+/// Returns the configuration file that is used if none is named: the first that exists, else [`DEFAULT_FILE`].
+#[must_use]
+pub fn default_file() -> &'static Path {
+    let system = Path::new(SYSTEM_FILE);
+    // A folder that this user may not search has the file, as far as one can tell.
+    let has_system = system.try_exists().unwrap_or(true);
+    if has_system && !Path::new(DEFAULT_FILE).exists() { system } else { Path::new(DEFAULT_FILE) }
+}
+
+/// Reads the configuration file. Returns `None` if none is named and no default file exists.
 fn read(file: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
-    let path = file.unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
+    let path = file.unwrap_or_else(|| default_file()).to_owned();
     let error = match std::fs::read_to_string(&path) {
         Ok(text) => return Ok(Some((path, text))),
         Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -643,6 +702,10 @@ fn read(file: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
     let message = match error.kind() {
         io::ErrorKind::NotFound => "the file does not exist; give an existing one with -c".to_owned(),
         io::ErrorKind::InvalidData => "this is not valid TOML: it is not UTF-8".to_owned(),
+        io::ErrorKind::PermissionDenied if file.is_none() => {
+            "cannot be read: it belongs to the server of this machine; run the command as root, or give another file with -c"
+                .to_owned()
+        }
         _ => format!("cannot be read: {error}; give this user read permission"),
     };
     Err(ConfigError { file: Some(path), line: None, key: String::new(), message, others: Vec::new() })

@@ -10,7 +10,7 @@ use super::cluster::Cluster;
 use super::error::Fault;
 use super::stages::{FirstStage, SecondStage, StageMember};
 use super::values::{ListenAddress, StoreUrl, Target, TargetSource, WeightedTarget};
-use super::{Auth, Cdr, Config, Mode, OneOrMany, Store};
+use super::{Auth, Cdr, Config, Mode, OneOrMany, Otlp, Store};
 
 /// Selects a configuration: a file, and a server if it describes several.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +28,18 @@ impl<'a, P: AsRef<Path> + ?Sized> From<Option<&'a P>> for ConfigSource<'a> {
 }
 
 /// Returns the host name.
-pub(super) fn host_name() -> String {
+#[must_use]
+pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+impl Config {
+    /// Returns this server's name at collectors of traces.
+    #[must_use]
+    pub fn trace_node(&self) -> String {
+        let role = || self.role.as_ref().map(|role| role.name.clone());
+        self.trace.node.clone().or_else(role).unwrap_or_else(host_name)
+    }
 }
 
 /// Role of one server.
@@ -101,6 +111,7 @@ impl Config {
         config.proxy.outbound = true;
         config.kamailio = None;
         config.cdr = Cdr::default();
+        config.trace.otlp = Otlp::default();
         config.trunks = Vec::new();
         config.routes = Vec::new();
         config.balancers = self.balancers_of_clusters(None);

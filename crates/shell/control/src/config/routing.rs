@@ -10,8 +10,8 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{
-    CountryCode, Destination, DialString, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
-    Target, TargetOrSet, UserPart,
+    CountryCode, Destination, DialString, Domain, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm,
+    Source, Target, TargetOrSet, UserPart,
 };
 use super::{Class, Span};
 
@@ -53,6 +53,10 @@ pub struct Trunk {
     pub expires: Span,
     /// Addresses and networks that the trunk sends from; calls from there need no password.
     pub sources: Vec<Source>,
+    /// Domains that the trunk's certificate speaks for; calls on a TLS connection with such a certificate need no
+    /// password.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub certificate_domains: Vec<Domain>,
 }
 
 impl Default for Trunk {
@@ -71,6 +75,7 @@ impl Default for Trunk {
             contact: None,
             expires: Span::from_secs(3600),
             sources: Vec::new(),
+            certificate_domains: Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Passwords stored outside the configuration file.
+//! Passwords and keys stored outside the configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::{Config, ConfigError, ConfigSource};
 const MAX_PASSWORD: usize = 1024;
 
 impl Config {
-    /// Like [`load`](Self::load), and reads trunk passwords from files and the environment, as a server needs. Other
+    /// Like [`load`](Self::load), and reads passwords from files and the environment, as a server needs. Other
     /// commands may run where these cannot be read.
     ///
     /// # Errors
@@ -41,8 +41,12 @@ impl Config {
         }
     }
 
-    /// Reads each trunk's password from its source.
+    /// Reads passwords and keys from their sources.
     fn read_secrets(&mut self, with_variables: bool) -> Result<(), Fault> {
+        if let Some(path) = &self.trace.hep.auth_key_file {
+            let key = read_file(path).map_err(|message| Fault::new("trace.hep.auth_key_file", message))?;
+            self.trace.hep.auth_key = Some(key);
+        }
         for (index, trunk) in self.trunks.iter_mut().enumerate() {
             if let Some(path) = &trunk.password_file {
                 let fault = |message| Fault::new(format!("trunk[{index}].password_file"), message);

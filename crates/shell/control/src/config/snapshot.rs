@@ -15,7 +15,7 @@ use strowger_proxy::Listeners;
 use strowger_shard::{Limits, Snapshot};
 
 use super::values::ListenAddress;
-use super::{Config, Durability, KeepAlive, Mode, Nat, Qop};
+use super::{Config, Durability, KeepAlive, LocalContacts, Mode, Nat, Qop};
 use crate::dns::{DnsConfig, SendableTransports};
 use crate::targets::TargetSets;
 
@@ -57,6 +57,7 @@ impl Config {
     /// Builds the snapshot for the shards, with the balancers' targets in `sets`.
     #[must_use]
     pub fn snapshot(&self, listeners: Listeners, directory: Directory, sets: &TargetSets) -> Snapshot {
+        let media = self.media_policy(None);
         Snapshot {
             listeners,
             domains: self.server.domains.iter().map(|domain| bytes(&domain.0)).collect(),
@@ -70,13 +71,20 @@ impl Config {
             siblings: self.role.as_ref().map(|role| role.siblings.clone()).unwrap_or_default(),
             trunks: self.trunks(),
             unrouted_status: Status::new(self.proxy.unrouted_status).unwrap_or(Status::NOT_FOUND),
-            track_calls: !self.is_first_stage(),
-            record_calls: self.cdr.file.is_some() || !self.cdr.database.is_any(),
+            track_calls: !self.is_first_stage() || media.is_some(),
+            record_calls: self.records_calls(),
+            media,
             directory,
             limits: Limits::MAX,
+            scanners: self.ban.scanners.iter().map(|scanner| bytes(scanner)).collect(),
             is_draining: false,
             has_shared_keys: self.server.key_file.is_some() || self.role.is_some(),
         }
+    }
+
+    /// Whether ended calls have a reader.
+    fn records_calls(&self) -> bool {
+        self.cdr.file.is_some() || !self.cdr.database.is_any() || self.trace.otlp.to.is_some()
     }
 
     /// Whether this is a first-stage server.
@@ -87,6 +95,7 @@ impl Config {
 
     fn proxy_policy(&self) -> strowger_proxy::Policy {
         let proxy = &self.proxy;
+        let has_web_sockets = self.server.listen.iter().any(|listen| listen.transport.is_web_socket());
         strowger_proxy::Policy {
             ring_timeout: proxy.ring_timeout.0,
             fork_timeout: proxy.fork_timeout.0,
@@ -94,10 +103,11 @@ impl Config {
             avoid_for: proxy.avoid_for.0,
             recurse: proxy.recurse,
             mtu: usize::from(proxy.mtu),
-            record_route: proxy.record_route,
+            // Nobody but this server reaches the end of a WebSocket.
+            record_route: proxy.record_route || has_web_sockets,
             stateless: proxy.stateless.into(),
             outbound: proxy.outbound,
-            only_where_needed: self.is_first_stage(),
+            only_where_needed: self.is_first_stage() || !proxy.record_route,
             overload_control: self.overload.feedback,
         }
     }
@@ -129,6 +139,10 @@ impl Config {
                 Nat::Auto => strowger_registrar::Nat::Auto,
                 Nat::Always => strowger_registrar::Nat::Always,
                 Nat::Never => strowger_registrar::Nat::Never,
+            },
+            local_contacts: match registrar.local_contacts {
+                LocalContacts::Refuse => strowger_registrar::LocalContacts::Refuse,
+                LocalContacts::Accept => strowger_registrar::LocalContacts::Accept,
             },
             keep_alive: match registrar.keepalive {
                 KeepAlive::Crlf => strowger_registrar::KeepAlive::Crlf,

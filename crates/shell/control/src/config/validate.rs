@@ -4,33 +4,54 @@ mod balancing;
 mod cluster;
 mod routing;
 mod stages;
+mod trace;
 mod watch;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use strowger_media::MAX_ENGINES;
+use strowger_wire::websocket::AllowedOrigins;
+
 use super::error::Fault;
 use super::values::{Affinity, Domain, Spin, StoreUrl};
-use super::{Config, MAX_WORKERS, Span};
+use super::{ClientCertificates, Config, MAX_WORKERS, MediaWhen, Span, WebSocket};
 
 /// Maximum number of alternative database servers.
 const MAX_DATABASES: usize = 16;
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
 /// Maximum core number.
 const MAX_CORE: u16 = 1023;
+/// Maximum number of certificates.
+const MAX_CERTIFICATES: usize = 256;
 /// Maximum number of listeners, domains, service routes and name servers.
 const MAX_LISTENERS: usize = 256;
 const MAX_DOMAINS: usize = 10_000;
 const MAX_SERVICE_ROUTES: usize = 8;
 const MAX_DNS_SERVERS: usize = 8;
+/// Maximum number of addresses and networks that may read the metrics.
+const MAX_METRICS_SOURCES: usize = 64;
+/// Maximum time for an answer of a media engine: the caller waits.
+const MAX_MEDIA_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of connections.
 const MAX_CONNECTIONS: u32 = 1_000_000;
 /// Limits of the request size that requires TCP. Below them no request fits; above them no datagram is possible.
 const MTU: std::ops::RangeInclusive<u16> = 500..=65_000;
 /// Permitted statuses for requests that match no route.
 const UNROUTED_STATUSES: [u16; 3] = [403, 404, 603];
+/// Maximum number of balancers in front.
+const MAX_PROXIES: usize = 64;
+/// Maximum number of origins of web pages.
+const MAX_ORIGINS: usize = 1024;
 /// Maximum number of contacts per address, equal to the maximum number of branches per request.
 const MAX_CONTACTS: u16 = 32;
+/// Maximum number of failures before a ban.
+const MAX_FAILURES: u32 = 1000;
+/// Maximum number of networks that are never banned, and of scanners.
+const MAX_NEVER_BANNED: usize = 1024;
+const MAX_SCANNERS: usize = 64;
+/// Maximum length of the beginning of a User-Agent.
+const MAX_SCANNER: usize = 64;
 
 impl Config {
     /// Returns the first fault of each section, trunk and route, and those of each balancer.
@@ -43,14 +64,50 @@ impl Config {
             self.validate_watch(),
             self.validate_registrar(),
             self.validate_auth(),
+            self.validate_ban(),
             self.validate_proxy(),
             self.validate_timers(),
             self.validate_streams(),
+            self.validate_tls(),
+            self.validate_websocket(),
             self.validate_dns(),
+            self.validate_admin(),
+            self.validate_media(),
+            self.validate_trace(),
         ];
         let sections = sections.into_iter().filter_map(Result::err);
         let lists = [self.validate_stages(), self.validate_balancers(), self.validate_routing()];
         sections.chain(lists.into_iter().flatten()).collect()
+    }
+
+    fn validate_ban(&self) -> Result<(), Fault> {
+        let ban = &self.ban;
+        if !(1..=MAX_FAILURES).contains(&ban.failures) {
+            let message = format!("{} is not from 1 to {MAX_FAILURES}; choose a value in this range", ban.failures);
+            return Err(Fault::new("ban.failures", message));
+        }
+        let spans = [("within", ban.within), ("duration", ban.duration), ("max_duration", ban.max_duration)];
+        for (key, span) in spans {
+            within(&format!("ban.{key}"), span, Duration::from_secs(1))?;
+        }
+        if ban.duration > ban.max_duration {
+            let message = format!("{} is more than max_duration ({}); lower it", ban.duration, ban.max_duration);
+            return Err(Fault::new("ban.duration", message));
+        }
+        if ban.allow.len() > MAX_NEVER_BANNED {
+            let message = format!("{} entries are more than {MAX_NEVER_BANNED}; join them", ban.allow.len());
+            return Err(Fault::new("ban.allow", message));
+        }
+        if ban.scanners.len() > MAX_SCANNERS {
+            let message = format!("{} entries are more than {MAX_SCANNERS}; remove some", ban.scanners.len());
+            return Err(Fault::new("ban.scanners", message));
+        }
+        let is_unfit = |scanner: &String| !(1..=MAX_SCANNER).contains(&scanner.len());
+        if let Some(place) = ban.scanners.iter().position(is_unfit) {
+            let message = format!("it is not 1 to {MAX_SCANNER} characters long; write how a User-Agent begins");
+            return Err(Fault::new(format!("ban.scanners[{place}]"), message));
+        }
+        Ok(())
     }
 
     fn validate_server(&self) -> Result<(), Fault> {
@@ -224,7 +281,13 @@ impl Config {
 
     fn validate_streams(&self) -> Result<(), Fault> {
         let tcp = &self.tcp;
-        for (key, number) in [("tcp.connections", tcp.connections), ("tcp.per_source", tcp.per_source)] {
+        let numbers = [
+            ("tcp.connections", Some(tcp.connections)),
+            ("tcp.per_source", Some(tcp.per_source)),
+            ("tls.connections", self.tls.connections),
+            ("websocket.connections", self.websocket.connections),
+        ];
+        for (key, number) in numbers.into_iter().filter_map(|(key, number)| Some((key, number?))) {
             if !(1..=MAX_CONNECTIONS).contains(&number) {
                 let message = format!("{number} is not from 1 to {MAX_CONNECTIONS}; choose a value in this range");
                 return Err(Fault::new(key, message));
@@ -236,7 +299,55 @@ impl Config {
             ("tcp.user_timeout", tcp.user_timeout),
         ];
         times.into_iter().try_for_each(|(key, span)| within(key, span, Duration::from_millis(100)))?;
+        count("tcp.proxy_protocol_from", tcp.proxy_protocol_from.len(), MAX_PROXIES)?;
+        if let Some(index) = tcp.proxy_protocol_from.iter().position(|source| source.0.prefix == 0) {
+            let message = "everybody could claim any address; name only the balancers in front of this server";
+            return Err(Fault::new(format!("tcp.proxy_protocol_from[{index}]"), message));
+        }
         if tcp.idle.0.is_zero() { Ok(()) } else { within("tcp.idle", tcp.idle, Duration::from_secs(1)) }
+    }
+
+    fn validate_tls(&self) -> Result<(), Fault> {
+        let tls = &self.tls;
+        count("tls.certificates", tls.certificates.len(), MAX_CERTIFICATES)?;
+        let secure = self.server.listen.iter().find(|listen| listen.transport.is_secure());
+        if let Some(listen) = secure.filter(|_| tls.certificates.is_empty()) {
+            let name = listen.transport.as_str().to_ascii_lowercase();
+            let message = format!(
+                "server.listen has a {name} address, but there is no certificate; name one: certificates = \
+                 [{{ certificate = \"FILE.pem\", key = \"KEY.pem\" }}]"
+            );
+            return Err(Fault::new("tls.certificates", message));
+        }
+        if tls.client_certificates != ClientCertificates::Off && tls.ca.is_none() {
+            let message = "clients are asked for certificates, but any authority of the system could sign them; name \
+                           the file of those you trust";
+            return Err(Fault::new("tls.ca", message));
+        }
+        Ok(())
+    }
+
+    fn validate_websocket(&self) -> Result<(), Fault> {
+        let WebSocket { origins, ping, .. } = &self.websocket;
+        if !ping.0.is_zero() {
+            within("websocket.ping", *ping, Duration::from_secs(1))?;
+        }
+        let listen = self.server.listen.iter().find(|listen| listen.transport.is_web_socket());
+        if let Some(listen) = listen.filter(|_| origins.is_none()) {
+            let name = listen.transport.as_str().to_ascii_lowercase();
+            let message = format!(
+                "server.listen has a {name} address, but it is not said which web pages may connect; name their \
+                 origins, such as [\"https://phone.example.com\"]; [] lets in programs only, [\"*\"] every page"
+            );
+            return Err(Fault::new("websocket.origins", message));
+        }
+        let origins = origins.as_deref().unwrap_or_default();
+        count("websocket.origins", origins.len(), MAX_ORIGINS)?;
+        for (index, origin) in origins.iter().enumerate() {
+            AllowedOrigins::new([origin.as_str()])
+                .map_err(|error| Fault::new(format!("websocket.origins[{index}]"), error.to_string()))?;
+        }
+        Ok(())
     }
 
     fn validate_dns(&self) -> Result<(), Fault> {
@@ -244,6 +355,33 @@ impl Config {
         count("dns.servers", dns.servers.len(), MAX_DNS_SERVERS)?;
         within("dns.timeout", dns.timeout, Duration::from_millis(100))?;
         at_most("dns.serve_stale", dns.serve_stale)
+    }
+
+    fn validate_admin(&self) -> Result<(), Fault> {
+        count("admin.metrics_from", self.admin.metrics_from.len(), MAX_METRICS_SOURCES)?;
+        count("admin.hosts", self.admin.hosts.len(), MAX_DOMAINS)?;
+        self.admin.validate()
+    }
+
+    fn validate_media(&self) -> Result<(), Fault> {
+        let media = &self.media;
+        count("media.engines", media.engines.len(), MAX_ENGINES)?;
+        if media.engines.is_empty() && media.when != MediaWhen::Never {
+            let message = "no engine is given in media.engines; give one, such as \"udp:192.0.2.50:2223\"";
+            return Err(Fault::new("media.when", message));
+        }
+        for (index, engine) in media.engines.iter().enumerate() {
+            if media.engines.iter().take(index).any(|before| before == engine) {
+                let message = format!("{engine} is listed twice; remove one");
+                return Err(Fault::new(format!("media.engines[{index}]"), message));
+            }
+        }
+        if media.timeout.0 > MAX_MEDIA_TIMEOUT {
+            let message = format!("{} is longer than {}; shorten it", media.timeout, Span(MAX_MEDIA_TIMEOUT));
+            return Err(Fault::new("media.timeout", message));
+        }
+        within("media.timeout", media.timeout, Duration::from_millis(100))?;
+        within("media.probe_interval", media.probe_interval, Duration::from_millis(500))
     }
 
     fn validate_timers(&self) -> Result<(), Fault> {

@@ -1,9 +1,13 @@
 //! Values written as text, each parsed once into its type.
 
+mod admin_listen;
 mod affinity;
+mod collector_address;
 mod engine;
+mod engine_address;
 mod host;
 mod list;
+mod otlp_url;
 mod password;
 mod prefix;
 mod record_name;
@@ -27,10 +31,14 @@ use strowger_message::{Host, Uri};
 
 use super::duration::Span;
 use crate::dns::DnsConfig;
+pub use admin_listen::AdminListen;
 pub use affinity::Affinity;
+pub use collector_address::CollectorAddress;
 pub use engine::{EngineKind, EngineUrl};
+pub use engine_address::EngineAddress;
 pub use host::HostName;
 pub use list::{ListItem, Methods, OneOrMany};
+pub use otlp_url::OtlpUrl;
 pub use password::Password;
 pub use record_name::RecordName;
 pub use set::{SetName, TargetOrSet};
@@ -43,7 +51,7 @@ pub use target::{Destination, Target};
 /// family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListenAddress {
-    /// `udp` or `tcp`.
+    /// `udp`, `tcp`, `tls`, `ws` or `wss`.
     pub transport: Transport,
     /// Address and port.
     pub address: SocketAddr,
@@ -55,27 +63,20 @@ impl FromStr for ListenAddress {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, address)) = text.split_once(':') else {
             return Err(format!(
-                "{text:?} names no transport and address; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, such as udp:0.0.0.0:5060"
+                "{text:?} names no transport and address; write udp, tcp, tls, ws or wss, then :ADDRESS:PORT, such as udp:0.0.0.0:5060"
             ));
         };
-        let transport = match Transport::from_token(name.as_bytes()) {
-            Some(transport @ (Transport::Udp | Transport::Tcp)) => transport,
-            Some(_) => {
-                return Err(format!(
-                    "{name} is not supported yet, only udp and tcp are; write tcp:{address}, or remove it"
-                ));
-            }
-            None => {
-                return Err(format!(
-                    "{name:?} is not a transport; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, such as udp:0.0.0.0:5060"
-                ));
-            }
+        let Some(transport) = Transport::from_token(name.as_bytes()) else {
+            return Err(format!(
+                "{name:?} is not a transport; write udp, tcp, tls, ws or wss, then :ADDRESS:PORT, such as udp:0.0.0.0:5060"
+            ));
         };
         if let Ok(address) = address.parse::<SocketAddr>() {
             return Ok(Self { transport, address });
         }
         if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
-            return Err(format!("{text:?} has no port; write {}", Self { transport, address: (ip, 5060).into() }));
+            let address = (ip, transport.default_port()).into();
+            return Err(format!("{text:?} has no port; write {}", Self { transport, address }));
         }
         Err(format!(
             "{address:?} is not a literal address with a port; write one, such as 192.0.2.1:5060 or [2001:db8::1]:5060"
@@ -85,8 +86,7 @@ impl FromStr for ListenAddress {
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = if self.transport == Transport::Tcp { "tcp" } else { "udp" };
-        write!(f, "{transport}:{}", self.address)
+        write!(f, "{}:{}", self.transport.as_str().to_ascii_lowercase(), self.address)
     }
 }
 
@@ -520,10 +520,14 @@ macro_rules! text_values {
 text_values! {
     Span, "a duration with its unit in quotes, such as \"30s\"";
     Spin, "a duration with its unit in quotes, such as \"10us\", or \"always\"";
+    AdminListen, "an address and port in quotes, such as \"127.0.0.1:8060\", or \"off\"";
     ListenAddress, "a transport and an address in quotes, such as \"udp:0.0.0.0:5060\"";
     StoreUrl, "a store in quotes, such as \"sqlite:data/strowger.db\" or \"memory:\"";
     SharedDatabase, "a database in quotes, such as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
     EngineUrl, "an engine in quotes, such as \"redis://192.0.2.10:6379\"";
+    CollectorAddress, "a collector in quotes, such as \"udp:192.0.2.60:9060\"";
+    OtlpUrl, "a URL in quotes, such as \"http://127.0.0.1:4318\"";
+    EngineAddress, "an engine in quotes, such as \"udp:192.0.2.50:2223\"";
     DatabaseUrl, "a database in quotes, such as \"mysql://USER:PASSWORD@192.0.2.10/kamailio\"";
     Domain, "a domain in quotes, such as \"example.com\"";
     DomainPattern, "a domain in quotes, such as \"example.com\", \"*.example.com\" or \"*\"";

@@ -14,7 +14,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -189,6 +189,7 @@ pub struct DnsResolver {
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
     source: NameServers,
+    is_retired: Arc<AtomicBool>,
 }
 
 impl DnsResolver {
@@ -198,6 +199,24 @@ impl DnsResolver {
     /// # Errors
     /// The system provides no thread or no event queue.
     pub fn start(config: &DnsConfig) -> io::Result<Self> {
+        Self::start_with(config, Arc::default())
+    }
+
+    /// Starts a resolver that continues the counters of this one. [Retire](Self::retire) this one once nobody asks it.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn successor(&self, config: &DnsConfig) -> io::Result<Self> {
+        Self::start_with(config, Arc::clone(&self.counters))
+    }
+
+    /// Makes dropping this resolver answer pending queries properly, within their timeout, instead of at once. The
+    /// dropping thread does not wait for that.
+    pub fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+    }
+
+    fn start_with(config: &DnsConfig, counters: Arc<Counters>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (records, source) = Hickory::new(config)?;
         match &source {
@@ -207,10 +226,10 @@ impl DnsResolver {
             source => tracing::info!(%source, "name servers"),
         }
         let (requests, queue) = mpsc::channel(MAX_QUEUED);
-        let counters = Arc::new(Counters::default());
-        let desk = ResolverLoop::new(records, config, Arc::clone(&counters));
+        let is_retired = Arc::new(AtomicBool::new(false));
+        let desk = ResolverLoop::new(records, config, Arc::clone(&counters), Arc::clone(&is_retired));
         let thread = thread::Builder::new().name("dns".to_owned()).spawn(move || runtime.block_on(desk.run(queue)))?;
-        Ok(Self { requests: Some(requests), thread: Some(thread), counters, source })
+        Ok(Self { requests: Some(requests), thread: Some(thread), counters, source, is_retired })
     }
 
     /// Resolves `question`. `reply` is called once, within the configured timeout. Never blocks; if too many queries
@@ -282,6 +301,9 @@ impl Drop for DnsResolver {
     fn drop(&mut self) {
         // Closing the queue ends the thread's loop.
         self.requests = None;
+        if self.is_retired.load(Ordering::Acquire) {
+            return;
+        }
         // The last owner may be a reply that runs on the resolver's thread.
         let thread = self.thread.take().filter(|handle| handle.thread().id() != thread::current().id());
         if let Some(thread) = thread {

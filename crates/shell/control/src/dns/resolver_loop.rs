@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use strowger_locate::{LocateError, LocateQuery, LocateResult};
@@ -54,10 +54,12 @@ pub(super) struct ResolverLoop<R> {
     asked_by: HashMap<Id, LocateQuery>,
     /// Server lookups. They are rare and never share a name, so equal ones are not merged.
     of_servers: JoinSet<()>,
+    /// Whether queries pending at the end are still answered properly.
+    is_retired: Arc<AtomicBool>,
 }
 
 impl<R: RecordLookup> ResolverLoop<R> {
-    pub(super) fn new(records: R, config: &DnsConfig, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(records: R, config: &DnsConfig, counters: Arc<Counters>, is_retired: Arc<AtomicBool>) -> Self {
         Self {
             records,
             reach: config.reach,
@@ -69,10 +71,12 @@ impl<R: RecordLookup> ResolverLoop<R> {
             tasks: JoinSet::new(),
             asked_by: HashMap::new(),
             of_servers: JoinSet::new(),
+            is_retired,
         }
     }
 
-    /// Answers requests from `queue` until it is closed. Queries pending then are answered [`LocateError::NoAnswer`].
+    /// Answers requests from `queue` until it is closed. Queries pending then are answered [`LocateError::NoAnswer`],
+    /// unless the resolver is retired.
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         loop {
             tokio::select! {
@@ -83,6 +87,12 @@ impl<R: RecordLookup> ResolverLoop<R> {
                 Some(done) = self.tasks.join_next_with_id() => self.handle_done(done),
                 Some(_) = self.of_servers.join_next() => {}
             }
+        }
+        if self.is_retired.load(Ordering::Acquire) {
+            while let Some(done) = self.tasks.join_next_with_id().await {
+                self.handle_done(done);
+            }
+            while self.of_servers.join_next().await.is_some() {}
         }
         for (_, replies) in self.waiting.drain() {
             answer_all(replies, &Err(LocateError::NoAnswer), Duration::ZERO);

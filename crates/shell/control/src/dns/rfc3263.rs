@@ -386,7 +386,7 @@ fn hops(
     let reached = addresses.iter().filter(|address| port != 0 && is_one_host(**address));
     let reached = reached.filter(|address| reach.has(transport, address.is_ipv6()));
     // A request tries no more hops.
-    reached.take(MAX_HOPS).map(|address| Hop { transport, address: SocketAddr::new(*address, port) }).collect()
+    reached.take(MAX_HOPS).map(|address| Hop::new(transport, SocketAddr::new(*address, port))).collect()
 }
 
 /// Whether an address is a unicast host address. A domain's owner can publish any address; requests to multicast or

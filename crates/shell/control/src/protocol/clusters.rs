@@ -1,6 +1,7 @@
 //! Messages about the clusters that users are spread over.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Proposed weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub struct WeightProposal {
 }
 
 /// Current and proposed state of the clusters.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Clusters {
     /// Clusters, in configuration order.
     pub clusters: Vec<ClusterShare>,
@@ -31,7 +32,7 @@ pub struct Clusters {
 }
 
 /// A cluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterShare {
     /// Its name.
     pub name: String,
@@ -46,7 +47,7 @@ pub struct ClusterShare {
 }
 
 /// A cluster's share of users and load.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Share {
     /// Its weight.
     pub weight: u16,

@@ -141,6 +141,10 @@ impl<M: ShardFactory> ShardHost<M> {
             ShardMessage::Answer(query, answer) => {
                 self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::Resolved { query, answer }));
             }
+            ShardMessage::Media(engine, message) => {
+                let message = &*message;
+                self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::Media { engine, message }));
+            }
             ShardMessage::RecordResult(RecordResult { ticket, record, is_stored: kept, .. }, tokens) => {
                 if let Some(ticket) = ticket {
                     self.run(shard_slot, now, &[], |machine| {
@@ -156,10 +160,10 @@ impl<M: ShardFactory> ShardHost<M> {
                 };
                 self.run(shard_slot, now, &[], |machine| machine.handle_input(now, input));
             }
-            ShardMessage::FlowFailed(flow) => {
+            ShardMessage::FlowFailed(flow) | ShardMessage::Closed(ClosedConnection::Way(flow)) => {
                 self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::ConnectFailed { flow }));
             }
-            ShardMessage::Closed((connection, peer)) => {
+            ShardMessage::Closed(ClosedConnection::Connection(connection, peer)) => {
                 self.run(shard_slot, now, &[], |machine| machine.handle_input(now, Input::Closed { connection, peer }));
             }
         }

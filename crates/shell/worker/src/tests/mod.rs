@@ -5,20 +5,35 @@ mod fleet;
 mod framing;
 mod migration;
 mod overload;
+mod proxy_headers;
 mod scripted_shard;
 mod single;
-mod streams;
+mod sockets;
+mod stream_turns;
+mod stun;
+#[path = "streams.rs"]
+mod tcp_streams;
+mod timing;
+mod tls;
+mod tls_names;
+#[path = "streams.rs"]
+#[expect(clippy::duplicate_mod, reason = "the same tests over TLS")]
+mod tls_streams;
+mod web_sockets;
 
+#[path = "../../tests/support/line.rs"]
+mod line;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::io;
-use std::net::UdpSocket as Phone;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
 
 use strowger_locate::Outages;
+use strowger_net::{StreamSocket, TlsContext};
 use strowger_registrar::Locations;
-use strowger_shard::Snapshot;
+use strowger_shard::{ProvenSources, Snapshot};
 
 use self::scripted_shard::ScriptedShardFactory;
 use self::support::{DEADLINE, bind, config, listen, phone, receive, sockets, spin_for, spin_until, with_siblings};
@@ -31,12 +46,23 @@ fn sockets_and_listener(workers: usize) -> Vec<Vec<Socket>> {
     with_siblings(vec![bind(), listen()], workers)
 }
 
+/// The same with a listener for connections over TLS.
+fn sockets_and_tls(workers: usize, tls: Arc<TlsContext>) -> Vec<Vec<Socket>> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listener = StreamSocket::bind_tls(address, tls).expect("loopback has a free port");
+    with_siblings(vec![bind(), listener.into()], workers)
+}
+
 fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {
     Arc::new(support::snapshot(sockets))
 }
 
 fn tables() -> SharedTables {
-    SharedTables { locations: Arc::new(Locations::new(1, 1)), outages: Arc::new(Outages::new(1)) }
+    SharedTables {
+        locations: Arc::new(Locations::new(1, 1)),
+        outages: Arc::new(Outages::new(1)),
+        proven: Arc::new(ProvenSources::new(1)),
+    }
 }
 
 /// Starts a fleet of scripted shards.

@@ -6,37 +6,46 @@ use std::time::Duration;
 
 use mio::{Poll, Token};
 use strowger_foundation::Timestamp;
-use strowger_net::TcpListener;
+use strowger_net::{StreamSocket, TcpListener};
 use strowger_overload::MAX_QUEUE_WAIT;
 
 use super::single::SingleWorker;
 use super::{DEADLINE, options, phone};
 use crate::WorkerOptions;
+use crate::listener_socket::ListenerSocket;
 use crate::stream_listener::StreamListener;
 use crate::streams::Streams;
-use crate::worker_io::ListenerSocket;
 
 /// Creates a worker with a number of connections to its first shard.
 fn with_connections(count: usize) -> (SingleWorker, Vec<Line>) {
     let mut alone = SingleWorker::new(4);
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+    let address = listen(&mut alone, listener.into());
+    let lines = (0..count).map(|_| connect(&mut alone, address)).collect();
+    (alone, lines)
+}
+
+/// Makes a worker listen for connections; returns the address.
+pub(super) fn listen(alone: &mut SingleWorker, listener: StreamSocket) -> SocketAddr {
     let address = listener.local_addr();
     let poll = Poll::new().expect("epoll");
     let entrance = StreamListener::new(listener, poll.registry(), Token(1)).expect("a fresh socket");
-    alone.worker.ingress.host.io.sockets[1] = ListenerSocket::Tcp(entrance);
-    let lines = (0..count).map(|number| {
-        let line = Line::connect(address).expect("it listens");
-        line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
-        while streams(&mut alone).len() <= number {
-            if let ListenerSocket::Tcp(entrance) = &mut alone.worker.ingress.host.io.sockets[1] {
-                entrance.is_readable = true;
-            }
-            alone.worker.ingress.host.io.accept(Timestamp::ZERO, 1);
+    alone.worker.ingress.host.io.sockets[1] = ListenerSocket::Stream(entrance);
+    address
+}
+
+/// Opens a connection that the worker accepts.
+pub(super) fn connect(alone: &mut SingleWorker, address: SocketAddr) -> Line {
+    let line = Line::connect(address).expect("it listens");
+    line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+    let before = streams(alone).len();
+    while streams(alone).len() == before {
+        if let ListenerSocket::Stream(entrance) = &mut alone.worker.ingress.host.io.sockets[1] {
+            entrance.is_readable = true;
         }
-        line
-    });
-    let lines = lines.collect();
-    (alone, lines)
+        alone.worker.ingress.host.io.accept(Timestamp::ZERO, 1);
+    }
+    line
 }
 
 /// Runs twice: once to classify the input of connections, once for deferred ones.
@@ -47,7 +56,7 @@ fn read_twice(alone: &mut SingleWorker, now: Timestamp) {
     }
 }
 
-fn streams(alone: &mut SingleWorker) -> &mut Streams {
+pub(super) fn streams(alone: &mut SingleWorker) -> &mut Streams {
     &mut alone.worker.ingress.host.io.streams
 }
 
@@ -58,7 +67,7 @@ fn within_a_dialog(call_id: &str) -> String {
 }
 
 /// Returns what a connection receives.
-fn hear(line: &mut Line) -> String {
+pub(super) fn hear(line: &mut Line) -> String {
     let mut buffer = [0; 256];
     let length = line.read(&mut buffer).expect("an answer in time");
     String::from_utf8_lossy(&buffer[..length]).into_owned()

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
+use strowger_foundation::{ConnId, Flow, HostId, ListenerId, ShardId, Timestamp, Transport, Wakeup};
 use strowger_locate::{LocateQuery, QueryId};
 use strowger_message::{Fault, PartialPeek, Peek};
 use strowger_overload::{Class, ControllerStatus, FilteredKind};
-use strowger_shard::{Classification, Counters, Event, Input, Output, Snapshot, SteeringResult};
+use strowger_shard::{Classification, Counters, Event, Input, Inquiry, Output, Snapshot, SteeringResult};
 
 use crate::shard_factory::{ShardFactory, StateMachine};
 
@@ -22,8 +22,9 @@ pub(super) struct ScriptedShardFactory;
 impl ShardFactory for ScriptedShardFactory {
     type Shard = ScriptedShard;
 
-    fn make(&self, id: ShardId, life: u32, _: Arc<Snapshot>) -> ScriptedShard {
-        ScriptedShard { id, life, ..ScriptedShard::default() }
+    fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> ScriptedShard {
+        let streams = snapshot.listeners.get(ListenerId(1)).map_or(Transport::Tcp, |listener| listener.transport);
+        ScriptedShard { id, life, streams, ..ScriptedShard::default() }
     }
 
     fn owner(&self, partial: &PartialPeek<'_>, _: &Snapshot) -> Option<(ShardId, SteeringResult)> {
@@ -51,6 +52,8 @@ impl ShardFactory for ScriptedShardFactory {
 pub(super) struct ScriptedShard {
     id: ShardId,
     life: u32,
+    /// Transport of the second listener.
+    streams: Transport,
     counters: Counters,
     transactions: usize,
     outputs: VecDeque<(Option<Flow>, [u8; 64], usize)>,
@@ -94,7 +97,7 @@ impl ScriptedShard {
             }
             Some("nowhere") => self.say(Flow { listener: ListenerId(99), ..flow }, format_args!("?")),
             Some("events") => {
-                let event = Event::Malformed { peer: flow.peer, fault: Fault::StartLine };
+                let event = Event::Malformed { peer: flow.peer, transport: flow.transport, fault: Fault::StartLine };
                 self.events.extend([event.clone(), event.clone(), event]);
             }
             Some("dead") => {
@@ -109,9 +112,16 @@ impl ScriptedShard {
             Some("call") => {
                 let (port, count) = (number(words.next()), words.next().map_or(1, |count| number(Some(count))));
                 let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-                let by = Flow::new(ListenerId(1), Transport::Tcp, peer);
+                let by = Flow::new(ListenerId(1), self.streams, peer);
                 (0..count).for_each(|_| self.say(by, format_args!("hello from {id}")));
             }
+            // The same, to the peer with a name: "named-NUMBER-PORT".
+            Some("named") => {
+                let (host, port) = (number(words.next()), number(words.next()));
+                let by = Flow::new(ListenerId(1), self.streams, SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+                self.say(Flow { host: HostId(host.into()), ..by }, format_args!("hello from {id}"));
+            }
+            Some("who") => return self.say(flow, format_args!("trunk {}", flow.host.0)),
             // Stores the flow of this message for sending later.
             Some("keep") => self.kept = Some(flow),
             Some("again") => {
@@ -180,6 +190,8 @@ impl StateMachine for ScriptedShard {
                     self.say(flow, format_args!("resolved {} {}", query.0, answer.is_ok()));
                 }
             }
+            // It asks no engine.
+            Input::Media { .. } => {}
             Input::Stored { ticket, record, is_durable: kept } => {
                 if let Some(flow) = self.watches {
                     self.say(flow, format_args!("stored {ticket} {} {kept}", String::from_utf8_lossy(&record)));
@@ -190,6 +202,7 @@ impl StateMachine for ScriptedShard {
                     self.say(flow, format_args!("forget {}", String::from_utf8_lossy(aor)));
                 }
             }
+            Input::EndCall { .. } => {}
             Input::Unregister { aor, contact } => {
                 if let Some(flow) = self.watches {
                     let contact = String::from_utf8_lossy(contact.unwrap_or(b"all"));
@@ -218,7 +231,7 @@ impl StateMachine for ScriptedShard {
             return Some(Output::Event(event));
         }
         if let Some((query, question)) = self.questions.pop_front() {
-            return Some(Output::Resolve { query, question });
+            return Some(Output::Ask(Inquiry::Dns { query, question }));
         }
         let (flow, text, length) = self.outputs.pop_front()?;
         assert!(!self.panics_at_drain, "a planted bug");
@@ -229,7 +242,7 @@ impl StateMachine for ScriptedShard {
     }
 
     fn poll_timeout(&self) -> Option<Wakeup> {
-        self.timer.map(|(at, _)| Wakeup { at, reason: "a test" })
+        self.timer.map(|(at, _)| Wakeup::at(at, "a test"))
     }
 
     fn counters(&self) -> Counters {

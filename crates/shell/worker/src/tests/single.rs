@@ -8,7 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
+use strowger_ban::BannedSources;
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{Clock, UdpSocket};
 
 use super::scripted_shard::ScriptedShardFactory;
@@ -19,15 +21,19 @@ use crate::datagram_socket::DatagramSocket;
 use crate::fleet::sort;
 use crate::handover::{self, Receiver, Sender, WorkerWaker};
 use crate::ingress::BUSY_POLL_AFTER;
+use crate::listener_socket::ListenerSocket;
+use crate::media_socket::MediaSocket;
 use crate::migration::{MAX_HELD_BYTES, MigrationPlan, ShardMessage, ShardMove};
 use crate::new_work_queue::NewWorkQueue;
 use crate::panics::PanicLog;
 use crate::rebalance::Rebalancer;
 use crate::shard_host::{HostShared, ShardHost};
-use crate::streams::Streams;
+use crate::streams::{ClosedConnection, Streams};
+use crate::timing::Timing;
 use crate::worker::{FIRST_NEW_WORK, FULL_POLL_EVERY, WAKER_TOKEN, Worker};
 use crate::worker_handle::WorkerHandle;
-use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
+use crate::worker_io::{WorkerIo, WorkerLink};
+use crate::worker_times::WorkerTimes;
 use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
 /// The first of two workers, not running, and the second's ends of the rings between them.
@@ -48,7 +54,7 @@ impl SingleWorker {
         Self::with(ring_capacity, &WorkerOptions::default())
     }
 
-    fn with(ring_capacity: usize, chosen: &WorkerOptions) -> Self {
+    pub(super) fn with(ring_capacity: usize, chosen: &WorkerOptions) -> Self {
         Self::made(ring_capacity, chosen, false)
     }
 
@@ -66,10 +72,12 @@ impl SingleWorker {
         let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
         let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
         let port = |(token, socket)| match socket {
-            Socket::Udp(socket) => {
+            Socket::Udp(mut socket) => {
+                // On an older kernel, K_snd is not measured.
+                let _ = socket.enable_send_stamps();
                 ListenerSocket::Udp(DatagramSocket::new(socket, &registry, Token(token)).expect("a fresh socket"))
             }
-            Socket::Tcp(_) => panic!("datagrams"),
+            Socket::Stream(_) => panic!("datagrams"),
         };
         let sockets = vec![sockets];
         let opened = if is_sorted { sort(&sockets, 1, chosen) } else { vec![vec![None, None]] };
@@ -89,6 +97,7 @@ impl SingleWorker {
             in_transit: Arc::default(),
             balance: Mutex::new(balance),
         };
+        let clock = Clock::start();
         let (queue, _) = sync_channel(1);
         let (give, to_second) = handover::ring(ring_capacity);
         let (from_second, take) = handover::ring(ring_capacity);
@@ -101,19 +110,30 @@ impl SingleWorker {
             handle: Arc::clone(&contact),
             sockets: ports,
             new_work,
-            streams: Streams::new(0, registry, Arc::new(ConnectionIndex::new(64, 64)), StreamLimits::default(), 1),
+            streams: Streams::new(
+                0,
+                registry,
+                Arc::new(ConnectionIndex::new(64, 64)),
+                Arc::new(NameCache::new(CachePolicy::default(), 1)),
+                StreamLimits::default(),
+                (Arc::new(BannedSources::new(1)), queue.clone()),
+                1,
+            ),
             links: vec![None, Some(neighbour)],
             resolver: None,
+            media: Arc::new(MediaSocket::new(Vec::new(), 0)),
             record_sink: None,
             records: Vec::new(),
             tracer: Arc::default(),
             unconnected: Vec::new(),
             counters: Counters::default(),
+            closed_sockets: strowger_net::Counters::default(),
+            timing: Timing::new(clock, chosen.timing),
             wake_owed_since: None,
             owners,
         };
         let desk = ShardHost::new(Arc::new(common), exits, Admission::new(0, 1, true, Arc::default()), snapshot, queue);
-        let worker = Worker::new(poll, Clock::start(), desk, chosen);
+        let worker = Worker::new(poll, clock, desk, chosen).expect("a file descriptor");
         let events = Events::with_capacity(8);
         Self { worker, address, other_address, contact, to_second, from_second, _second: second, events }
     }
@@ -137,6 +157,15 @@ impl SingleWorker {
         self.worker.wait(&mut self.events).expect("epoll");
         self.worker.handle_events(&self.events);
         self.worker.round();
+    }
+
+    /// Returns the times of its packets; `None` if timing is off.
+    pub(super) fn worker_times(&self) -> Option<WorkerTimes> {
+        self.worker.ingress.host.times()
+    }
+
+    pub(super) fn times(&self) -> WorkerTimes {
+        self.worker_times().expect("timing is on")
     }
 
     /// Returns whether its first socket is registered for kernel events.
@@ -353,7 +382,7 @@ fn a_moving_shard_hears_of_closed_connections_from_its_current_worker() {
         phone.recv(&mut [0; 2048]).is_ok()
     });
     phone.set_nonblocking(false).expect("a sound socket");
-    let closed = |port| (ConnId::new(1, 2, 3), SocketAddr::from(([127, 0, 0, 1], port)));
+    let closed = |port| ClosedConnection::Connection(ConnId::new(1, 2, 3), SocketAddr::from(([127, 0, 0, 1], port)));
     alone.contact.notify_closed(&[closed(7001)]);
     alone.contact.notify_plan(&Arc::new(MigrationPlan::new(vec![ShardMove { shard: ShardId(0), from: 0, to: 1 }])));
     alone.contact.notify_closed(&[closed(7002)]);

@@ -1,30 +1,38 @@
-//! Connections over loopback, with cooperative, slow, silent, non-reading and vanished peers.
+//! Connections over loopback, plain and over TLS, with cooperative, slow, silent, non-reading and vanished peers.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener as Peer, TcpStream as Line, UdpSocket as Phone};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener as Peer, TcpStream, UdpSocket as Phone};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
+use socket2::{Domain, Protocol, Socket as Raw, Type};
 use strowger_locate::{CandidateList, LocateQuery};
 
-use super::{DEADLINE, ask, config, launch, options, phone, receive, snapshot, sockets_and_listener, spin_until};
+use super::line::{self, Line, expect};
+use super::{
+    DEADLINE, ask, config, launch, options, phone, receive, snapshot, sockets_and_listener, sockets_and_tls, spin_until,
+};
 use crate::{Fleet, FleetConfig, Reply, Resolve, StreamLimits, WorkerOptions, WorkerStatus};
 
+/// Whether this is the copy of the module whose connections use TLS.
+fn is_secure() -> bool {
+    module_path!().contains("tls")
+}
+
 /// A fleet with listener 0 for datagrams and listener 1 for connections.
-struct Running {
-    fleet: Fleet,
+pub(super) struct Running {
+    pub(super) fleet: Fleet,
     datagrams: SocketAddr,
     connections: SocketAddr,
 }
 
-fn start(workers: usize, streams: StreamLimits) -> Running {
+pub(super) fn start(workers: usize, streams: StreamLimits) -> Running {
     start_with(workers, streams, None)
 }
 
 fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Resolve>>) -> Running {
-    let sockets = sockets_and_listener(workers);
+    let sockets = if is_secure() { sockets_and_tls(workers, line::context()) } else { sockets_and_listener(workers) };
     let [datagrams, connections] = [0, 1].map(|listener: usize| sockets[0][listener].local_addr());
     let snapshot = snapshot(&sockets[0]);
     let options = WorkerOptions { min_workers: workers, ..WorkerOptions::default() };
@@ -33,14 +41,25 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
 }
 
 impl Running {
-    fn line(&self) -> Line {
-        let line = Line::connect(self.connections).expect("it listens");
-        line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
-        line.set_nodelay(true).expect("a sound socket");
-        line
+    pub(super) fn line(&self) -> Line {
+        let stream = TcpStream::connect(self.connections).expect("it listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+        stream.set_nodelay(true).expect("a sound socket");
+        if is_secure() { Line::secure(stream) } else { Line::plain(stream) }
     }
 
-    fn phone(&self) -> Phone {
+    /// Opens a connection whose end can be called: over TLS, it has a certificate with its address.
+    fn callable_line(&self) -> Line {
+        if !is_secure() {
+            return self.line();
+        }
+        let stream = TcpStream::connect(self.connections).expect("it listens");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+        let config = line::client_config(Some(&line::CERTIFICATES.own));
+        Line::client(stream, &Arc::new(config), "127.0.0.1")
+    }
+
+    pub(super) fn phone(&self) -> Phone {
         phone(self.datagrams)
     }
 
@@ -58,30 +77,26 @@ impl Running {
     }
 }
 
-/// Reads exactly `expected`.
-#[track_caller]
-fn expect(line: &mut Line, expected: &str) {
-    let mut read = vec![0; expected.len()];
-    line.read_exact(&mut read).expect("bytes in time");
-    assert_eq!(String::from_utf8_lossy(&read), expected);
-}
-
 /// Waits until the far end closes the connection; returns what it sent before.
 #[track_caller]
 fn expect_end(line: &mut Line) -> String {
     let mut rest = Vec::new();
     match line.read_to_end(&mut rest) {
         Ok(_) => {}
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) => {}
         Err(error) => panic!("it is not closed: {error}"),
     }
     String::from_utf8(rest).expect("text")
 }
 
 fn accept(peer: &Peer) -> Line {
-    let (line, _) = peer.accept().expect("somebody comes");
-    line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
-    line
+    let (stream, _) = peer.accept().expect("somebody comes");
+    stream.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+    if is_secure() {
+        let config = line::server_config(&line::CERTIFICATES.own);
+        return Line::accepted(stream, Arc::new(config));
+    }
+    Line::plain(stream)
 }
 
 fn said(call_id: &str, count: u64) -> String {
@@ -235,6 +250,9 @@ fn excess_connections_are_closed_at_once() {
     ask(&running.phone(), &format!("0-call-{}", ports[1]));
     assert_eq!(receive(&watcher), format!("unconnected {}", ports[1]));
     drop((lines, line));
+    if is_secure() {
+        assert_eq!(receive(&watcher), format!("unconnected {}", ports[0]), "the way of requests to the peer");
+    }
     assert_eq!(receive(&watcher), format!("closed {}", ports[0]));
     running.wait_for(|total| total.streams.closed_by_peer >= 2 && total.connections == 0);
 }
@@ -270,7 +288,7 @@ fn all_shards_share_one_connection_to_a_peer() {
 #[test]
 fn an_incoming_connection_is_used_to_reach_its_peer() {
     let running = start(2, StreamLimits::default());
-    let mut line = running.line();
+    let mut line = running.callable_line();
     line.write_all(b"\r\n\r\n").expect("loopback takes it");
     expect(&mut line, "\r\n");
     let port = line.local_addr().expect("bound").port();
@@ -390,11 +408,13 @@ fn a_peer_that_does_not_read_is_closed_without_affecting_others() {
     deaf.set_recv_buffer_size(4096).expect("a sound socket");
     deaf.set_tcp_nodelay(true).expect("a sound socket");
     deaf.connect(&running.connections.into()).expect("it listens");
+    let deaf = TcpStream::from(deaf);
+    let mut deaf = if is_secure() { Line::secure(deaf) } else { Line::plain(deaf) };
     let mut other = running.line();
     // At a time, as much as may wait between two workers; in total, far more than any buffer holds.
     for round in 1..=400 {
         // It may already be closed.
-        let _ = SockRef::from(&deaf).send(&options("1-flood-2000"));
+        let _ = deaf.write_all(&options("1-flood-2000"));
         other.write_all(&options("3-x")).expect("loopback takes it");
         expect(&mut other, &said("3-x", round));
         if running.fleet.status().total.streams.send_overflow > 0 {

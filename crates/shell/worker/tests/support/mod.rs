@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use strowger_ban::BannedSources;
 use strowger_directory::Directory;
 use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
@@ -58,6 +59,8 @@ pub(crate) fn config(sockets: Vec<Vec<Socket>>, snapshot: Arc<Snapshot>) -> Flee
         clock: Clock::start(),
         events: sync_channel(1).0,
         streams: StreamLimits::default(),
+        banned: Arc::new(BannedSources::new(1)),
+        balancers: Vec::new(),
         names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(Locations::new(stripes, 1)),

@@ -1,7 +1,8 @@
 //! Fits a profile to measurements: E\[X\], E\[X²\], α(λ), β(λ, c), the base capacity and the costs of calls, each
 //! with a confidence interval.
 //!
-//! Measurements are runs of `strowger load` ([`from_run`]) or tables ([`from_csv`]). [`fit()`] turns them into a
+//! Measurements are runs of `strowger load` ([`from_run`]), packet logs and reports of `strowger probe`
+//! ([`from_packet_log`], [`from_timing_report`]) or tables ([`from_csv`]). [`fit()`] turns them into a
 //! [`Fit`], whose [`Fit::profile`] is input to the other models. Values that the measurements do not determine stay
 //! as in the initial profile.
 
@@ -10,20 +11,24 @@ mod curves;
 mod error;
 mod linear;
 mod observation;
+mod packets;
 mod resample;
 mod run;
 mod table;
 mod threads;
+mod timing_report;
 
 use serde::{Deserialize, Serialize};
 
 pub use error::FitError;
 pub use linear::{Estimate, LEVEL};
 pub use observation::{Kind, MessageObservation, Observation, Work};
+pub use packets::{from_packet_log, from_packet_log_in_parts, is_packet_log};
 pub use resample::Bootstrap;
 pub use run::{RunOptions, from_run};
 pub use table::{COLUMNS, from_csv};
 pub use threads::{DEFAULT_QUEUE, NOTICED, noticed_at};
+pub use timing_report::{from_timing_report, is_timing_report, share_setup};
 
 use crate::size::Profile;
 

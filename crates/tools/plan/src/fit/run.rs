@@ -133,7 +133,7 @@ pub fn from_run(name: &str, report: &Value, are: RunOptions) -> Result<Observati
 impl Report {
     fn observation(mut self, name: &str, are: RunOptions) -> Observation {
         let incoming = self.incoming();
-        let packets: u64 = incoming.iter().map(|(_, count)| count).sum();
+        let packets = incoming.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         let server = self.server.take().unwrap_or_default();
         let drops = server.drops.unwrap_or(0);
         let rate_per_s = float_of(packets) / self.elapsed_s;

@@ -318,7 +318,8 @@ impl Registrar {
         let reply = ResponseBuilder::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None);
         self.challenged += 1;
         let header = HeaderName::WwwAuthenticate;
-        let challenge = Challenge { header, realm: b"example.com", stale, request: self.challenged };
+        let challenge =
+            Challenge { header, realm: b"example.com", stale, request: self.challenged, source: [192, 0, 2, 7].into() };
         self.authenticator.challenge(self.now, &self.policy, reply, &challenge).finish();
         (edit(&String::from_utf8(out).expect("ASCII")), false)
     }

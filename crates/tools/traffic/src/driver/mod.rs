@@ -232,7 +232,13 @@ struct Local {
 }
 
 impl Local {
-    fn of(address: &SocketAddr) -> Self {
+    /// Returns the address as this transport names it. A WebSocket client has no address at which it can be reached,
+    /// only a name that is unique and that no one resolves (RFC 7118 §5).
+    fn of(address: &SocketAddr, setup: &Setup) -> Self {
+        if setup.transport.is_web_socket() {
+            let name = format!("c{:x}-{}.invalid", setup.run & 0xFFFF_FFFF, setup.number);
+            return Self { both: name.clone(), ip: name, port: setup.transport.default_port().to_string() };
+        }
         let ip = match address {
             SocketAddr::V4(v4) => v4.ip().to_string(),
             SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
@@ -270,7 +276,7 @@ impl Driver {
     /// Creates a driver without sessions.
     #[must_use]
     pub fn new(mut setup: Setup) -> Self {
-        let locals: Vec<Local> = setup.locals.iter().map(Local::of).collect();
+        let locals: Vec<Local> = setup.locals.iter().map(|address| Local::of(address, &setup)).collect();
         if setup.scripts.len() <= MAX_OWN_SCRIPTS {
             setup.scripts = render::specialize_scripts(&setup, &locals);
         }
@@ -504,6 +510,15 @@ impl Driver {
         self.calls.remove(session.call, slot);
         self.remember(slot, walk.now);
         self.sessions.remove(slot);
+    }
+
+    /// Counts a handshake of a connection of this end.
+    pub fn on_handshake(&mut self, result: Result<(Duration, bool), String>) {
+        match result {
+            _ if !self.counts => {}
+            Ok((time, is_resumed)) => self.meter.handshakes.on_success(time, is_resumed),
+            Err(reason) => self.meter.handshakes.on_failure(&reason),
+        }
     }
 
     fn script_of(&self, session: &Session) -> Option<&Script> {

@@ -7,6 +7,7 @@
 
 mod activities;
 mod handover;
+mod line;
 mod links;
 mod mix;
 mod phones;
@@ -29,6 +30,7 @@ pub use phones::{Avalanche, DueRegistration, FlowRecovery, Phones};
 pub(crate) use plan::longest;
 pub use plan::{Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
 
+use crate::handshakes::Handshakes;
 use crate::meter::{Meter, OutcomeCounts};
 use crate::metrics::{Recovery, Series};
 use crate::process_usage::ServerSeries;
@@ -203,6 +205,14 @@ impl PhaseReport {
     pub fn unread(&self) -> TimeHistogram {
         let mut sum = self.caller.unread.clone();
         sum.merge(&self.callee.unread);
+        sum
+    }
+
+    /// Returns the handshakes of both ends.
+    #[must_use]
+    pub fn handshakes(&self) -> Handshakes {
+        let mut sum = self.caller.handshakes.clone();
+        sum.merge(&self.callee.handshakes);
         sum
     }
 
@@ -395,8 +405,19 @@ impl Run {
             phase.scripts = phase.script_outcomes(&plan);
             phase.gather_transactions();
         }
-        Ok(Report { phases: phases.into_iter().flatten().collect(), was_stopped, broken_off, server: None })
+        let phases: Vec<_> = phases.into_iter().flatten().collect();
+        let broken_off = broken_off.map(|why| failed_handshakes(&plan, &phases).unwrap_or(why));
+        Ok(Report { phases, was_stopped, broken_off, server: None })
     }
+}
+
+/// Returns the most frequent reason if all handshakes failed.
+fn failed_handshakes(plan: &Plan, phases: &[PhaseReport]) -> Option<String> {
+    let remote = plan.remote?;
+    let mut all = Handshakes::default();
+    phases.iter().for_each(|phase| all.merge(&phase.handshakes()));
+    let (reason, _) = all.failures.iter().max_by_key(|(_, count)| **count).filter(|_| all.times.count() == 0)?;
+    Some(format!("no connection to {}:{remote} could be used: {reason}", plan.transport.as_str().to_ascii_lowercase()))
 }
 
 /// Returns an error if no peer is reachable.

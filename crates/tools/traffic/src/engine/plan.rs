@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::Transport;
-use strowger_net::BufferSizes;
+use strowger_net::{BufferSizes, TlsContext};
 
 use super::activities::Activity;
 use super::mix::Mix;
@@ -103,6 +103,10 @@ pub struct Plan {
     pub remote: Option<SocketAddr>,
     /// Transport of calls.
     pub transport: Transport,
+    /// Certificates and sessions, for secure transports.
+    pub tls: Option<Arc<TlsContext>>,
+    /// Name of the server, which its certificate must have; `None` if only the address is known.
+    pub server_name: Option<Arc<str>>,
     /// How connections are used.
     pub connection_lifetime: ConnectionLifetime,
     /// Shared connections of each thread.
@@ -160,6 +164,8 @@ impl Plan {
         Self {
             remote: None,
             transport: Transport::Udp,
+            tls: None,
+            server_name: None,
             connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
             addresses: vec![IpAddr::from([127, 0, 0, 1])],
@@ -212,6 +218,20 @@ impl Plan {
         self.phases.iter().map(of_phase).max().unwrap_or(0).min(MAX_EXPECTED)
     }
 
+    /// Returns whether this process has a certificate of its own.
+    fn has_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.certificates().is_empty())
+    }
+
+    /// Returns how the called end uses connections. Servers reach a phone over TLS or a WebSocket by the connection over
+    /// which it registered, so that one stays open.
+    pub(super) const fn lifetime_of_callees(&self) -> ConnectionLifetime {
+        match self.transport {
+            Transport::Udp | Transport::Tcp => self.connection_lifetime,
+            Transport::Tls | Transport::Ws | Transport::Wss => ConnectionLifetime::Persistent,
+        }
+    }
+
     /// Checks whether the plan can be run.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let wrong = |what: &str| Err(PlanError(what.to_owned()));
@@ -224,12 +244,15 @@ impl Plan {
         if self.remote.is_none() && self.callee.is_none() {
             return wrong("there is no destination for calls; give the server's address (--to)");
         }
-        if !matches!(self.transport, Transport::Udp | Transport::Tcp) {
-            return wrong("only udp and tcp are supported");
+        if self.transport.is_secure() && self.tls.is_none() {
+            return wrong("there are no settings of TLS");
+        }
+        if self.remote.is_none() && self.transport.is_secure() && !self.has_certificate() {
+            return wrong("a callee over tls or wss needs a certificate; give --certificate and --key");
         }
         if self.transport.is_reliable() && self.callee.as_ref().is_some_and(|callee| callee.listen.len() > 1) {
             return wrong(
-                "over tcp, a process answers at one address only (--listen); start another process for each further address",
+                "over connections, a process answers at one address only (--listen); start another process for each further address",
             );
         }
         for phase in &self.phases {

@@ -200,7 +200,9 @@ impl Worker {
                 Links::Tcp(streams) => {
                     streams.register_listener(poll.registry(), token_of(LISTENER)).map_err(|error| wrong(&error))?;
                     // A callee opens connections only to register.
-                    streams.open_shared(remote);
+                    if who == CallRole::Caller || plan.remote.is_some() {
+                        streams.open_shared(remote);
+                    }
                 }
             }
             let shared = if who == CallRole::Callee { (service.take(), post.take()) } else { (None, None) };

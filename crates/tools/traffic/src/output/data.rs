@@ -48,6 +48,7 @@ pub struct RunReport {
     pub answers_from_due: Vec<AnswerRow>,
     pub caution: Option<String>,
     pub callee: Callee,
+    pub handshakes: Handshakes,
     pub messages_sent: BTreeMap<String, u64>,
     pub messages_received: BTreeMap<String, u64>,
     pub repeats_sent: u64,
@@ -65,6 +66,20 @@ pub struct RunReport {
     pub record: Option<Record>,
     pub calls: Option<Calls>,
     pub recovery: Option<Recovery>,
+}
+
+/// Handshakes of connections over TLS and WebSockets.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Handshakes {
+    pub count: u64,
+    pub per_s: f64,
+    pub us: Latency,
+    pub resumed: u64,
+    pub resumed_share: f64,
+    pub failed: u64,
+    pub failures: BTreeMap<String, u64>,
 }
 
 /// Outcomes of calls under load.

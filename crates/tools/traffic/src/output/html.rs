@@ -50,6 +50,7 @@ pub fn page(run: &RunReport) -> String {
         ("Calls under load".to_owned(), run.calls.as_ref().map(tables::calls)),
         ("Phones after the power cut".to_owned(), run.recovery.as_ref().map(tables::recovery)),
         ("Metrics of RFC 6076".to_owned(), tables::metrics(&run.rfc6076)),
+        ("Handshakes".to_owned(), tables::handshakes(run)),
         ("The server".to_owned(), run.server.as_ref().map(tables::server)),
         ("Messages".to_owned(), tables::messages(run)),
         ("The generator".to_owned(), Some(tables::generator(run))),

@@ -22,9 +22,9 @@ pub use compare::{BetterWhen, Comparison, Row, compare};
 pub use comparison_page::comparison_page;
 pub use csv::{histograms, intervals};
 pub use data::{
-    AnswerRow, Callee, Calls, Confidence, Counts, Difference, Distribution, Generator, IntervalRow, Intervals, Latency,
-    Machine, MetricRow, Record, Recovery, RecoveryTime, ReportError, RunReport, ScriptRow, Server, ServerRow,
-    Transactions,
+    AnswerRow, Callee, Calls, Confidence, Counts, Difference, Distribution, Generator, Handshakes, IntervalRow,
+    Intervals, Latency, Machine, MetricRow, Record, Recovery, RecoveryTime, ReportError, RunReport, ScriptRow, Server,
+    ServerRow, Transactions,
 };
 pub(crate) use format::{percent, percent_of};
 pub use html::page;

@@ -180,6 +180,25 @@ pub(super) fn transactions(run: &RunReport) -> Option<String> {
     table(&["transactions", "all", "succeeded", "failed", "success"], &rows.collect::<Vec<_>>())
 }
 
+/// Returns the handshakes, if there were any.
+pub(super) fn handshakes(run: &RunReport) -> Option<String> {
+    let all = &run.handshakes;
+    if all.count + all.failed == 0 {
+        return None;
+    }
+    let rows = [
+        ("complete", format!("{} ({}/s)", grouped(all.count), number(all.per_s))),
+        ("median", micros(all.us.p50)),
+        ("p99", micros(all.us.p99)),
+        ("longest", micros(all.us.max)),
+        ("resumed sessions", format!("{} %", percent(100.0 * all.resumed_share))),
+        ("failed", grouped(all.failed)),
+    ];
+    let rows = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]);
+    let failures = all.failures.iter().map(|(reason, count)| vec![reason.clone(), grouped(*count)]);
+    table(&["handshakes", ""], &rows.chain(failures).collect::<Vec<_>>())
+}
+
 /// Returns the responses that differ from those of the record.
 pub(super) fn record(run: &RunReport) -> Option<String> {
     let record = run.record.as_ref()?;

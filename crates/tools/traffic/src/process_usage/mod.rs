@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
+use strowger_timing::proc::Host;
 
 pub use series::{ServerSeries, Usage};
 
@@ -59,6 +60,7 @@ pub struct Sample {
 /// Sampler of processes and their children.
 #[derive(Debug)]
 pub struct ProcessSampler {
+    host: Host,
     pids: Vec<u32>,
     tick: Duration,
     page_bytes: u64,
@@ -86,7 +88,16 @@ impl ProcessSampler {
         let tick =
             Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100).max(1);
         let page_bytes = rustix::param::page_size() as u64;
-        Ok(Self { pids, tick, page_bytes, family: Vec::new(), sockets: None, together: None, samples: 0 })
+        Ok(Self {
+            host: Host::default(),
+            pids,
+            tick,
+            page_bytes,
+            family: Vec::new(),
+            sockets: None,
+            together: None,
+            samples: 0,
+        })
     }
 
     /// Returns the name of the first process.
@@ -105,8 +116,8 @@ impl ProcessSampler {
     }
 
     fn refresh_children(&mut self) {
-        self.family = process_tree(&self.pids);
-        self.sockets = sockets_of(&self.family);
+        self.family = self.host.process_tree(&self.pids);
+        self.sockets = self.host.inodes(&self.family);
         let exact = || {
             let sizes = self.family.iter().map(|pid| {
                 let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
@@ -138,8 +149,8 @@ impl ProcessSampler {
             sample.system += self.tick * u32::try_from(stat.system_ticks).unwrap_or(u32::MAX);
             sample.resident_bytes += stat.resident_pages * self.page_bytes;
             sample.major_faults += stat.major_faults;
-            for thread in numbers_in(&format!("/proc/{pid}/task")) {
-                let status = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+            for thread in self.host.numbers(&format!("{pid}/task")) {
+                let status = self.host.read(&format!("{pid}/task/{thread}/status"));
                 sample.voluntary += parse::field(&status, "voluntary_ctxt_switches:");
                 sample.involuntary += parse::field(&status, "nonvoluntary_ctxt_switches:");
             }
@@ -147,15 +158,11 @@ impl ProcessSampler {
         if let Some((exact, quick)) = self.together {
             sample.resident_bytes = (exact + quick_count(&self.family)).saturating_sub(quick);
         }
-        let machine = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let machine = self.host.read("stat");
         sample.interrupts = parse::field(&machine, "intr ");
         sample.soft_interrupts = parse::field(&machine, "softirq ");
-        let network = |file: &str| std::fs::read_to_string(format!("/proc/{eldest}/net/{file}")).unwrap_or_default();
-        sample.machine_drops = parse::udp_overflows(&network("snmp"));
-        sample.drops = self
-            .sockets
-            .as_ref()
-            .map(|sockets| ["udp", "udp6"].iter().map(|file| parse::udp_drops(&network(file), sockets)).sum());
+        sample.machine_drops = self.host.counter(Some(eldest), "snmp", "Udp", "RcvbufErrors").unwrap_or(0);
+        sample.drops = self.sockets.as_ref().map(|sockets| self.host.datagram_drops(eldest, sockets));
         Ok(sample)
     }
 }
@@ -212,18 +219,16 @@ pub fn listening_pids(address: SocketAddr, is_stream: bool) -> Vec<u32> {
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return Vec::new();
     }
+    let host = Host::default();
     let files = if is_stream { ["tcp", "tcp6"] } else { ["udp", "udp6"] };
-    let tables = files.map(|file| std::fs::read_to_string(format!("/proc/net/{file}")).unwrap_or_default());
+    let tables = files.map(|file| host.read(&format!("net/{file}")));
     let inodes: BTreeSet<u64> = tables.iter().flat_map(|table| parse::listeners(table, address, is_stream)).collect();
     if inodes.is_empty() {
         return Vec::new();
     }
-    let holders: Vec<u32> = numbers_in("/proc")
-        .into_iter()
-        .filter(|pid| sockets_of(&[*pid]).is_some_and(|own| !own.is_disjoint(&inodes)))
-        .collect();
-    let is_eldest = |pid: &u32| read_stat(*pid).is_ok_and(|stat| !holders.contains(&stat.parent));
-    holders.iter().copied().filter(is_eldest).collect()
+    let holds = |pid: &u32| host.inodes(&[*pid]).is_some_and(|own| !own.is_disjoint(&inodes));
+    let holders: Vec<u32> = host.numbers("").into_iter().filter(holds).collect();
+    host.eldest(&holders)
 }
 
 /// Returns the resident memory of processes, in bytes, without mapped files. Copy-on-write pages shared with the
@@ -241,41 +246,6 @@ fn quick_count(pids: &[u32]) -> u64 {
 fn read_stat(pid: u32) -> io::Result<ProcStat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     ProcStat::parse(&text).filter(|stat| !stat.is_dead).ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-/// Returns processes and all their descendants, each once.
-fn process_tree(pids: &[u32]) -> Vec<u32> {
-    let all: Vec<(u32, u32)> =
-        numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, read_stat(pid).ok()?.parent))).collect();
-    let mut family: Vec<u32> = Vec::new();
-    let mut waiting: Vec<u32> = pids.iter().rev().copied().collect();
-    while let Some(parent) = waiting.pop() {
-        if !family.contains(&parent) {
-            family.push(parent);
-            waiting.extend(all.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid));
-        }
-    }
-    family
-}
-
-/// Returns the sockets of processes; `None` if permission is missing for all of them.
-fn sockets_of(pids: &[u32]) -> Option<BTreeSet<u64>> {
-    let mut sockets = None;
-    for pid in pids {
-        let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
-        let inodes = files.flatten().filter_map(|file| parse::socket(std::fs::read_link(file.path()).ok()?.to_str()?));
-        sockets.get_or_insert_with(BTreeSet::new).extend(inodes);
-    }
-    sockets
-}
-
-/// Returns the entries of a directory whose names are numbers, in order.
-fn numbers_in(folder: &str) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut numbers: Vec<u32> =
-        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    numbers.sort_unstable();
-    numbers
 }
 
 #[cfg(test)]
@@ -362,7 +332,7 @@ mod tests {
     fn the_sampler_sees_a_process_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let watcher = SamplerThread::start(&[child.id()], Clock::start(), Duration::from_millis(1)).expect("it runs");
-        let family = process_tree(&[std::process::id(), child.id()]);
+        let family = Host::default().process_tree(&[std::process::id(), child.id()]);
         let times = family.iter().filter(|pid| **pid == child.id()).count();
         assert_eq!(times, 1, "a child is of the family, once");
         child.kill().and_then(|()| child.wait()).expect("it ends");

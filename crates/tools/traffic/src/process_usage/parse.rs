@@ -1,12 +1,10 @@
 //! Parsing of /proc files (proc(5)).
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 /// Contents of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcStat {
-    pub parent: u32,
     pub is_dead: bool,
     pub major_faults: u64,
     pub user_ticks: u64,
@@ -22,7 +20,6 @@ impl ProcStat {
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
         Some(Self {
-            parent: fields.get(1)?.parse().ok()?,
             is_dead: matches!(*fields.first()?, "Z" | "X"),
             major_faults: number(9)?,
             user_ticks: number(11)?,
@@ -37,29 +34,6 @@ impl ProcStat {
 pub(super) fn field(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-/// Returns the inode number of a socket from a link in /proc/PID/fd.
-pub(super) fn socket(link: &str) -> Option<u64> {
-    link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-}
-
-/// Returns the number of datagrams that sockets dropped, from /proc/net/udp.
-pub(super) fn udp_drops(table: &str, sockets: &BTreeSet<u64>) -> u64 {
-    let drops = table.lines().filter_map(|line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let inode: u64 = fields.get(9)?.parse().ok()?;
-        fields.get(12)?.parse::<u64>().ok().filter(|_| sockets.contains(&inode))
-    });
-    drops.sum()
-}
-
-/// Returns the number of datagrams dropped because a receive buffer was full, from /proc/net/snmp.
-pub(super) fn udp_overflows(text: &str) -> u64 {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
-    let mut pairs = names.split_ascii_whitespace().zip(values.split_ascii_whitespace());
-    pairs.find(|(name, _)| *name == "RcvbufErrors").and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 
 /// Returns the sockets that listen at an address, from /proc/net/udp, tcp, udp6 or tcp6.
@@ -97,7 +71,6 @@ mod tests {
         let text = "4711 (odd) S (name) S 12 4711 4711 0 -1 4194560 2573 0 3 0 150 50 0 0 20 0 5 0 97 24000000 1234 184467 1 1 0\n";
         let stat = ProcStat::parse(text).expect("sound");
         let expected = ProcStat {
-            parent: 12,
             is_dead: false,
             major_faults: 3,
             user_ticks: 150,
@@ -117,20 +90,14 @@ mod tests {
         assert_eq!(field(status, "nonvoluntary_ctxt_switches:"), 7);
         assert_eq!(field("cpu 1\nintr 99887 1 2 3\n", "intr "), 99_887);
         assert_eq!(field("", "intr "), 0);
-        let snmp = "Ip: A\nIp: 1\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 10 1 2 30 42\nUdpLite: X\n";
-        assert_eq!(udp_overflows(snmp), 42);
-        assert_eq!(udp_overflows("Tcp: a\nTcp: 1\n"), 0);
-        assert_eq!(socket("socket:[4242]"), Some(4_242));
-        assert_eq!(socket("anon_inode:[eventpoll]"), None);
     }
 
     #[test]
-    fn only_drops_of_given_sockets_count() {
+    fn listeners_are_found_by_their_address() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
             100: 0100007F:13C4 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 555 2 0000 17\n\
             101: 00000000:13C4 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 556 2 0000 4\n\
             102: 0200007F:13C4 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 557 2 0000 1000\n";
-        assert_eq!(udp_drops(table, &BTreeSet::from([555, 556])), 21);
         let address = "127.0.0.1:5060".parse().expect("sound");
         assert_eq!(listeners(table, address, false), [555, 556]);
         assert_eq!(listeners(table, address, true), [0_u64; 0]);

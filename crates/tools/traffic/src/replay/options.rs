@@ -19,7 +19,9 @@ use crate::arrival::Arrivals;
 use crate::driver::ConnectionLifetime;
 use crate::engine::{CallRole, Callee, Load, Mix, Phase, Plan, PlanError, SideScripts};
 use crate::law::faster;
-use crate::options::{CalleeLocation, REGISTERING_AT_ONCE, Target, TransportOptions, UNSPECIFIED_ADDRESS, WARNING};
+use crate::options::{
+    CalleeLocation, REGISTERING_AT_ONCE, SecureOptions, Target, TransportOptions, UNSPECIFIED_ADDRESS, WARNING,
+};
 use crate::population::Users;
 use crate::report::RunDescription;
 use crate::script::{Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError, SessionResult};
@@ -72,6 +74,8 @@ pub struct ReplayOptions {
     pub connection_lifetime: ConnectionLifetime,
     /// Shared connections per thread.
     pub connections: usize,
+    /// Certificates and sessions of TLS.
+    pub secure: SecureOptions,
     /// Whether messages are retransmitted.
     pub retransmits: bool,
     /// Maximum number of sessions.
@@ -86,11 +90,12 @@ impl ReplayOptions {
     /// Creates options that replay the callers of `file` against `to`, with the defaults that `--help` shows.
     #[must_use]
     pub fn new(file: PathBuf, to: Option<Target>, seed: u64) -> Self {
+        let callee_location = if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local };
         Self {
             file,
             to,
             sides: ReplaySides::Caller,
-            callee_location: if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local },
+            callee_location,
             speed: 1.0,
             domain: None,
             pattern: None,
@@ -102,6 +107,7 @@ impl ReplayOptions {
             threads: 1,
             connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
+            secure: SecureOptions::default(),
             retransmits: true,
             max_sessions: None,
             drain: None,
@@ -250,6 +256,7 @@ impl ReplayOptions {
             let text = "no call in the capture was answered: only the calling side is played";
             declared.push((WARNING.to_owned(), text.to_owned()));
         }
+        declared.extend(self.secure.declared(&plan));
         declared.extend(
             maker.skipped.iter().map(|(reason, count)| (format!("skipped {}", reason.text()), count.to_string())),
         );
@@ -272,14 +279,15 @@ impl ReplayOptions {
 
     /// Returns the host that replaces the recorded server in URIs.
     fn target_host(&self) -> String {
-        self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain())
+        self.to.as_ref().map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), Target::domain)
     }
 
     /// Returns a plan with sockets, threads and limits, but without load.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
         let means = TransportOptions {
-            to: self.to,
+            to: self.to.as_ref(),
             is_direct: self.goes_straight(),
+            secure: &self.secure,
             from: &self.from,
             sockets: self.sockets,
             threads: self.threads,
@@ -451,7 +459,7 @@ impl<'a> ReplayBuilder<'a> {
     }
 
     fn script(&mut self, end: &CallSide, call: Option<u16>, is_caller: bool) -> Result<Script, ScriptError> {
-        let server = self.options.to.filter(|_| !self.options.goes_straight()).map(|to| to.domain());
+        let server = self.options.to.as_ref().filter(|_| !self.options.goes_straight()).map(Target::domain);
         let rewriting = Rewriter {
             names: &mut self.names,
             domain: self.options.domain.as_deref(),

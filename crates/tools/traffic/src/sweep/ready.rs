@@ -15,7 +15,7 @@ const EACH: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// If nothing has answered within `limit`, or `is_stopped` returns true; the text names the remedy.
-pub fn await_answer(target: Target, limit: Duration, is_stopped: &dyn Fn() -> bool) -> Result<(), String> {
+pub fn await_answer(target: &Target, limit: Duration, is_stopped: &dyn Fn() -> bool) -> Result<(), String> {
     let begun = Instant::now();
     let mut last = None;
     let mut number = 0_u32;
@@ -38,7 +38,7 @@ pub fn await_answer(target: Target, limit: Duration, is_stopped: &dyn Fn() -> bo
     ))
 }
 
-fn ask(target: Target, number: u32) -> io::Result<()> {
+fn ask(target: &Target, number: u32) -> io::Result<()> {
     let mut answer = [0; 4_096];
     let length = if target.transport == Transport::Udp {
         let any: SocketAddr = if target.address.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
@@ -58,7 +58,7 @@ fn ask(target: Target, number: u32) -> io::Result<()> {
 
 //= rfc3261#11
 // OPTIONS outside a dialog queries a server's capabilities.
-fn options(Target { transport, address }: Target, local: SocketAddr, number: u32) -> Vec<u8> {
+fn options(Target { transport, address, .. }: &Target, local: SocketAddr, number: u32) -> Vec<u8> {
     let (ip, mark) = (address.ip(), crate::engine::entropy());
     let host = if address.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
     let transport = transport.as_str();
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn any_answer_ends_the_wait() {
         let server = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        let target = Target { transport: Transport::Udp, address: server.local_addr().expect("bound") };
+        let target = Target::new(Transport::Udp, server.local_addr().expect("bound"));
         let thread = std::thread::spawn(move || {
             let mut bytes = [0; 4_096];
             // A server that is not ready yet loses the first request.
@@ -86,7 +86,7 @@ mod tests {
             server.send_to(b"SIP/2.0 404 Not Found\r\n\r\n", peer).expect("loopback");
             String::from_utf8_lossy(&bytes[..length]).into_owned()
         });
-        await_answer(target, Duration::from_secs(20), &|| false).expect("an answer");
+        await_answer(&target, Duration::from_secs(20), &|| false).expect("an answer");
         let request = thread.join().expect("it ends");
         assert!(
             request.starts_with("OPTIONS sip:127.0.0.1 SIP/2.0\r\nVia: SIP/2.0/UDP 0.0.0.0:")
@@ -99,10 +99,10 @@ mod tests {
     fn waiting_is_bounded_and_can_be_stopped() {
         let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
         for transport in [Transport::Udp, Transport::Tcp] {
-            let target = Target { transport, address: free };
-            let error = await_answer(target, Duration::from_millis(1), &|| false).expect_err("nobody");
+            let target = Target::new(transport, free);
+            let error = await_answer(&target, Duration::from_millis(1), &|| false).expect_err("nobody");
             assert!(error.contains("--restart") && error.contains(&free.to_string()), "{error}");
-            assert!(await_answer(target, Duration::from_secs(3_600), &|| true).is_err());
+            assert!(await_answer(&target, Duration::from_secs(3_600), &|| true).is_err());
         }
     }
 }

@@ -92,6 +92,18 @@ Expires: 3600
 Content-Length: 0
 ";
 
+const OPTIONS: &str = "OPTIONS sip:[domain] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+To: <sip:[domain]>
+Call-ID: [call_id]
+CSeq: [cseq] OPTIONS
+Contact: <sip:[caller]@[local];transport=[transport]>
+[authentication]
+Content-Length: 0
+";
+
 pub(super) const RINGING: &str = "SIP/2.0 180 Ringing
 [answer]
 Contact: <sip:[local];transport=[transport]>
@@ -247,6 +259,14 @@ pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
     script.send(RINGING);
     pause(script, times.ring.as_ref());
     script.send(ANSWERED);
+}
+
+/// Returns the script of one OPTIONS to the server itself.
+pub(super) fn asking() -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("options");
+    transaction(&mut script, OPTIONS);
+    script.end(SessionResult::Carried);
+    script.build()
 }
 
 /// Returns the script of one registration of the caller.

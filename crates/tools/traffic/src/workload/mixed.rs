@@ -83,6 +83,12 @@ fn merge(name: &str, members: Vec<(Workload, f64)>) -> Result<Workload, Workload
                 member.name
             )));
         }
+        if member.connection_lifetime.is_some() {
+            return Err(WorkloadError(format!(
+                "{} opens a connection for each session; it cannot be mixed with others",
+                member.name
+            )));
+        }
         let own = member.callers.iter().chain(&member.callees).map(|script| usize::from(script.class)).max();
         let (first_caller, first_callee) = (all.callers.len(), all.callees.len());
         let moved = |script: Script, first: usize| -> Result<Script, WorkloadError> {

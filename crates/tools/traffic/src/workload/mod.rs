@@ -4,6 +4,7 @@ mod avalanche;
 mod basic;
 mod calls;
 mod faults;
+mod handshake;
 mod messaging;
 mod mid_call;
 mod mixed;
@@ -21,6 +22,7 @@ pub use mid_call::{MidCall, MidCallRequest};
 pub use parameters::{Parameter, Parameters, WorkloadError};
 pub use users::CONFORMING;
 
+use crate::driver::ConnectionLifetime;
 use crate::engine::{Activity, Avalanche, Mix};
 use crate::script::{MethodId, Script};
 
@@ -39,6 +41,8 @@ pub struct Workload {
     pub answers: Vec<(MethodId, u16)>,
     /// The script of [`callees`](Self::callees) that registers callees before the run, if they must be registered.
     pub registering: Option<u16>,
+    /// How the workload uses connections, whatever the options say.
+    pub connection_lifetime: Option<ConnectionLifetime>,
     /// The address at which the callee in this process must listen because requests contain it.
     pub listen: Option<SocketAddr>,
     /// Recurring activities of users, instead of arrivals.
@@ -76,6 +80,13 @@ pub struct NamedWorkload {
 pub const WORKLOADS: &[NamedWorkload] = &[
     known("proxy-200", "calls: INVITE, 180, 200, ACK, BYE, 200", "", basic::TIMES, basic::proxy_200),
     known("baseline", "the same, with 250 ms of ringing and talk", "", basic::FAULTS, basic::baseline),
+    known(
+        "handshake",
+        "a connection, one request (OPTIONS or REGISTER) and its end per session",
+        "",
+        handshake::PARAMETERS,
+        handshake::handshake,
+    ),
     known("registration", "one REGISTER per session, users in turn", "", &[], basic::registration),
     avalanche::KNOWN,
     users::KNOWN,
@@ -154,6 +165,7 @@ impl Workload {
             callees: Vec::new(),
             answers: Vec::new(),
             registering: None,
+            connection_lifetime: None,
             listen: None,
             activities: Vec::new(),
             avalanche: None,

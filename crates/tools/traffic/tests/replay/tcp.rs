@@ -82,6 +82,7 @@ fn capture_of(wire: &Wire) -> Capture {
 
 fn answering(ip: &str) -> (SocketAddr, JoinHandle<Report>) {
     let options = AnswerOptions {
+        secure: strowger_traffic::options::SecureOptions::default(),
         listen: vec![Target::parse(&format!("tcp:{ip}:0")).expect("a target")],
         workload: workload("baseline").expect("built in"),
         scenario: None,

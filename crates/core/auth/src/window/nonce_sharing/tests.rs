@@ -36,7 +36,7 @@ impl Member {
     }
 
     fn nonce(&self, ms: u64, request: u64) -> Vec<u8> {
-        self.windows.issue(at(ms), request).to_text(&ring(), self.windows.seed()).to_vec()
+        self.windows.issue(at(ms), request).to_text(&ring(), self.windows.seed(), 5).to_vec()
     }
 
     /// Verifies as the authenticator does.

@@ -106,6 +106,7 @@ fn trunk(trunk: &Trunk) -> strowger_trunk::Trunk {
         name: trunk.name.as_str().into(),
         credentials,
         sources: trunk.sources.iter().map(|source| source.0).collect(),
+        domains: trunk.certificate_domains.iter().map(|domain| domain.0.as_str().into()).collect(),
         account: if trunk.register { account(trunk) } else { None },
     }
 }
@@ -174,5 +175,6 @@ fn changes(route: &Route) -> Option<Arc<Changes>> {
     Some(Arc::new(Changes {
         add: route.add_headers.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
         remove: route.remove_headers.iter().map(|name| bytes(name)).collect(),
+        body: None,
     }))
 }

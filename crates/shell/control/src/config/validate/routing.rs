@@ -129,6 +129,7 @@ fn validate_trunk(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<(), Fau
     }
     destinations(&trunk.targets, key)?;
     count(&key("sources"), trunk.sources.len(), MAX_SOURCES)?;
+    count(&key("certificate_domains"), trunk.certificate_domains.len(), MAX_SOURCES)?;
     let passwords = [
         ("password", trunk.password.is_some()),
         ("password_file", trunk.password_file.is_some()),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use strowger_foundation::Transport;
+
 use super::balancing::validate_probe;
 use super::{count, whole_seconds, within};
 use crate::config::error::Fault;
@@ -46,6 +48,9 @@ fn validate_record(watch: &Watch, index: usize, record: &WatchedRecord) -> Resul
         None => fault("address", "is missing; set it, or the probed address in probe".to_owned()),
         Some(place) if place.address.ip().is_unspecified() || place.address.port() == 0 => {
             fault("probe", format!("{place} cannot be probed; give the server's address, such as udp:192.0.2.1:5060"))
+        }
+        Some(place) if !matches!(place.transport, Transport::Udp | Transport::Tcp) => {
+            fault("probe", format!("{place} cannot be probed over that transport; write udp: or tcp:"))
         }
         Some(_) => {
             let same = |other: &&WatchedRecord| {

@@ -37,7 +37,8 @@ impl FromStr for HostName {
             None => (&*written, Transport::Udp),
             Some((place, "transport=udp")) => (place, Transport::Udp),
             Some((place, "transport=tcp")) => (place, Transport::Tcp),
-            Some(_) => return Err(fault("has a parameter that is not supported, only transport=udp and tcp are")),
+            Some((place, "transport=tls")) => (place, Transport::Tls),
+            Some(_) => return Err(fault("has a parameter that is not supported, only transport=udp, tcp and tls are")),
         };
         let (host, port) = match place.rsplit_once(':').filter(|(host, _)| !host.ends_with(':')) {
             None => (place, None),
@@ -54,7 +55,10 @@ impl FromStr for HostName {
                     return Err(fault("is longer than any name"));
                 }
                 let shown_port = port.map_or_else(String::new, |port| format!(":{port}"));
-                let shown_transport = if transport == Transport::Tcp { ";transport=tcp" } else { "" };
+                let shown_transport = match transport {
+                    Transport::Udp => String::new(),
+                    other => format!(";transport={}", other.as_str().to_ascii_lowercase()),
+                };
                 Ok(Self { question, text: format!("{host}{shown_port}{shown_transport}") })
             }
             Some(Host::Ip(_)) => Err(fault("is an address, which is written as sip:ADDRESS")),

@@ -10,6 +10,14 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub(crate) String);
 
+impl Password {
+    /// Returns the secret, only to be sent to whom it is for.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Password")

@@ -181,10 +181,15 @@ impl FromStr for ServiceName {
         let (transport, domain) = match name.split_at_checked("_sip._udp.".len()) {
             Some(("_sip._udp.", domain)) => (Some(Transport::Udp), domain),
             Some(("_sip._tcp.", domain)) => (Some(Transport::Tcp), domain),
-            _ => (None, name),
+            _ => match name.strip_prefix("_sips._tcp.") {
+                Some(domain) => (Some(Transport::Tls), domain),
+                None => (None, name),
+            },
         };
         if domain.starts_with('_') {
-            return Err(fault("asks for a service that is not supported, only _sip._udp and _sip._tcp are"));
+            return Err(fault(
+                "asks for a service that is not supported, only _sip._udp, _sip._tcp and _sips._tcp are",
+            ));
         }
         match Host::parse(domain.as_bytes()) {
             Some(Host::Name(host)) => {
@@ -320,12 +325,12 @@ mod tests {
             ("list:/etc/dispatcher.list#-1", "has no number behind #"),
             ("srv:", "is not a DNS name"),
             ("srv:192.0.2.1", "is an address"),
-            ("srv:_sips._tcp.example.com", "not supported"),
+            ("srv:_sips._udp.example.com", "not supported"),
             ("srv:exa mple.com", "is not a DNS name"),
             ("dns:", "is not a DNS name"),
             ("dns:192.0.2.1:5060", "is an address"),
             ("dns:pods.example.com:0", "has no port from 1 to 65535"),
-            ("dns:pods.example.com;transport=tls", "not supported"),
+            ("dns:pods.example.com;transport=ws", "not supported"),
             ("http://192.0.2.1", "is not a SIP URI"),
         ] {
             let error = text.parse::<TargetSource>().expect_err(text);

@@ -34,18 +34,20 @@ impl FromStr for Target {
                 "{text:?} is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"
             ));
         };
-        if uri.secure {
-            return Err(format!("{text:?}: sips is not supported yet; write a sip: URI"));
-        }
         if uri.headers.is_some() {
             return Err(format!("{text:?} has headers, which no request may have; remove what follows \"?\""));
         }
-        let transport = match uri.params.value("transport").map(Transport::from_token) {
-            None => None,
-            Some(Some(transport @ (Transport::Udp | Transport::Tcp))) => Some(transport),
-            Some(_) => {
+        let transport = match (uri.params.value("transport").map(Transport::from_token), uri.secure) {
+            (None, false) => None,
+            //= rfc3263#4.1:sips-services
+            (None | Some(Some(Transport::Tcp | Transport::Tls)), true) => Some(Transport::Tls),
+            (Some(Some(Transport::Udp)), true) => {
+                return Err(format!("{text:?} asks for UDP, which is never secure; leave the transport out"));
+            }
+            (Some(Some(transport @ (Transport::Udp | Transport::Tcp | Transport::Tls))), false) => Some(transport),
+            (Some(_), _) => {
                 return Err(format!(
-                    "{text:?} asks for a transport that is not supported yet, only udp and tcp are; leave it out"
+                    "{text:?} asks for a transport that is not supported yet, only udp, tcp and tls are; leave it out"
                 ));
             }
         };
@@ -58,9 +60,13 @@ fn next_hop_of(uri: &SipUri<'_>, transport: Option<Transport>) -> NextHop {
         Host::Ip(ip) => {
             let transport = transport.unwrap_or_default();
             let port = uri.port().unwrap_or(transport.default_port());
-            NextHop::Address(Hop { transport, address: SocketAddr::new(ip, port) })
+            NextHop::Address(Hop::new(transport, SocketAddr::new(ip, port)))
         }
-        Host::Name(name) => NextHop::Name(LocateQuery::new(name, uri.port(), transport, false)),
+        Host::Name(name) => {
+            // A sips URI leaves it to the DNS whether it is TLS or a WebSocket.
+            let named = transport.filter(|_| !uri.secure || uri.port().is_some());
+            NextHop::Name(LocateQuery::new(name, uri.port(), named, uri.secure))
+        }
     }
 }
 
@@ -68,7 +74,7 @@ impl Target {
     /// Creates the target for an address, over any transport.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        let place = NextHop::Address(Hop { transport: Transport::default(), address });
+        let place = NextHop::Address(Hop::new(Transport::default(), address));
         Self { uri: format!("sip:{address}"), transport: None, next_hop: place }
     }
 

@@ -58,7 +58,7 @@ impl Endpoint {
             users: Arc::clone(&plan.users),
             remote,
             transport: plan.transport,
-            connection_lifetime: plan.connection_lifetime,
+            connection_lifetime: if is_callee { plan.lifetime_of_callees() } else { plan.connection_lifetime },
             locals: links.addresses(),
             retransmits: plan.retransmits,
             t1: plan.t1,
@@ -211,6 +211,11 @@ impl Endpoint {
     /// Sends everything, through our sockets and to the other threads.
     pub(super) fn flush(&mut self) {
         self.links.flush();
+        if let Links::Tcp(streams) = &mut self.links {
+            for handshake in streams.handshakes.drain(..) {
+                self.driver.on_handshake(handshake);
+            }
+        }
         let Some(post) = &mut self.post else { return };
         if let Links::Tcp(streams) = &mut self.links {
             for (link, peer, bytes) in streams.away.drain(..) {

@@ -1,15 +1,17 @@
-//! Sockets of a thread, of both transports.
+//! Sockets of a thread: datagrams or connections.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::driver::{ConnectionLifetime, Outbox};
 use mio::{Poll, Token};
-use strowger_net::TcpListener;
+use strowger_net::{StreamSocket, TcpListener};
 
 use crate::engine::handover::{Mailbox, ThreadWaker};
+use crate::engine::line::Masks;
 use crate::engine::links::{Datagrams, LinkCounts, cannot, cannot_bind};
 use crate::engine::plan::{Plan, PlanError};
-use crate::engine::streams::Streams;
+use crate::engine::streams::{StreamSettings, Streams};
 use crate::service::Service;
 
 pub(super) const CALLEE_BIT: usize = 1 << 40;
@@ -56,8 +58,29 @@ impl Links {
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Self::Udp(datagrams) => datagrams.addresses(),
-            Self::Tcp(streams) => streams.address().into_iter().collect(),
+            Self::Tcp(streams) => vec![streams.address()],
         }
+    }
+}
+
+/// Opens a listening socket for the plan's transport.
+fn bind(plan: &Plan, address: SocketAddr) -> Result<StreamSocket, PlanError> {
+    let bound = match (&plan.tls, plan.transport.is_secure()) {
+        (Some(tls), true) => StreamSocket::bind_tls(address, Arc::clone(tls)),
+        _ => TcpListener::bind(address).map(StreamSocket::from),
+    };
+    bound.map_err(|error| cannot_bind(&error))
+}
+
+fn settings(plan: &Plan, index: usize, lifetime: ConnectionLifetime) -> StreamSettings {
+    StreamSettings {
+        transport: plan.transport,
+        sources: plan.addresses.clone(),
+        limit: plan.connections.max(1),
+        opens_late: lifetime == ConnectionLifetime::PersistentWithOpen,
+        opens_ahead: lifetime == ConnectionLifetime::Persistent,
+        server: plan.server_name.clone(),
+        masks: Masks::new(crate::driver::mix(plan.run.wrapping_add(index as u64))),
     }
 }
 
@@ -81,17 +104,18 @@ impl Prepared {
         let any_port = |number: usize| address(number).map(|ip| SocketAddr::new(ip, 0));
         let kept = |number: usize| plan.callees_at.get(number).copied().or_else(|| any_port(number));
         let is_stream = plan.transport.is_reliable();
-        let opens_late = plan.connection_lifetime == ConnectionLifetime::PersistentWithOpen;
         let registry = || poll.registry().try_clone().map_err(|error| wrong(&error));
-        let bind = |address| TcpListener::bind(address).map_err(|error| cannot_bind(&error));
-        let stream = |listener, token_of| {
-            Streams::new(listener, &plan.addresses, (plan.connections, opens_late), registry()?, token_of)
-                .map(|streams| Links::Tcp(Box::new(streams)))
-                .map_err(|error| wrong(&error))
+        let nowhere = || PlanError("there is no local address (--from)".to_owned());
+        let stream = |listener, lifetime, token_of| {
+            let settings = settings(plan, index, lifetime);
+            Ok(Links::Tcp(Box::new(Streams::new(listener, settings, registry()?, token_of))))
         };
         let caller = match &plan.caller {
             None => None,
-            Some(_) if is_stream => Some(stream(any_port(index).map(bind).transpose()?, caller_token)?),
+            Some(_) if is_stream => {
+                let listener = bind(plan, any_port(index).ok_or_else(nowhere)?)?;
+                Some(stream(listener, plan.connection_lifetime, caller_token)?)
+            }
             Some(_) => {
                 let numbers = (0..plan.sockets.max(1)).map(|number| index * plan.sockets.max(1) + number);
                 let addresses: Vec<_> = numbers.filter_map(any_port).collect();
@@ -101,13 +125,14 @@ impl Prepared {
         let callee = match &plan.callee {
             None => None,
             Some(callee) if is_stream => {
-                let shared = match first.and_then(|first| first.callee.as_ref()) {
+                let listener = match first.and_then(|first| first.callee.as_ref()) {
                     Some(Links::Tcp(first)) if !callee.listen.is_empty() => first.sibling_listener()?,
-                    _ => None,
+                    _ => {
+                        let address = callee.listen.first().copied().or_else(|| kept(index));
+                        bind(plan, address.ok_or_else(nowhere)?)?
+                    }
                 };
-                let own = || callee.listen.first().copied().or_else(|| kept(index)).map(bind).transpose();
-                let listener = if shared.is_some() { shared } else { own()? };
-                Some(stream(listener, callee_token)?)
+                Some(stream(listener, plan.lifetime_of_callees(), callee_token)?)
             }
             Some(callee) => Some(Links::Udp(match first.and_then(|first| first.callee.as_ref()) {
                 Some(Links::Udp(first)) if !callee.listen.is_empty() => {

@@ -1,0 +1,71 @@
+//! The server itself.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use strowger_control::protocol::{Request, Response, Status};
+
+use super::unexpected;
+use crate::body::Json;
+use crate::client::Client;
+use crate::problem::Problem;
+use crate::shared::Shared;
+use crate::types::Session;
+
+/// This document
+#[utoipa::path(
+    get,
+    path = "/api/v1/openapi.json",
+    operation_id = "document",
+    tag = "server",
+    responses((status = 200, description = "The OpenAPI document", body = serde_json::Value)),
+)]
+pub(super) async fn document(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], shared.document.clone())
+}
+
+/// Who is asking
+///
+/// Tells what the token allows.
+#[utoipa::path(
+    get,
+    path = "/api/v1/session",
+    operation_id = "session",
+    tag = "server",
+    responses((status = 200, description = "The token and the server", body = Session)),
+    security(("token" = ["viewer"])),
+)]
+pub(super) async fn session(State(shared): State<Arc<Shared>>, client: Client) -> Json<Session> {
+    Json(Session {
+        name: client.bearer.name,
+        role: client.bearer.role,
+        server: shared.backend.version().to_owned(),
+        domains: shared.backend.domains(),
+        has_clusters: shared.backend.has_clusters(),
+    })
+}
+
+/// Status of the server
+///
+/// The same as `strowger ctl status --json`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/status",
+    operation_id = "status",
+    tag = "server",
+    responses((status = 200, description = "The status", body = Status)),
+    security(("token" = ["viewer"])),
+)]
+pub(super) async fn status(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Box<Status>>, Problem> {
+    read(&shared, &client).await.map(Json)
+}
+
+/// Asks for the status.
+pub(super) async fn read(shared: &Arc<Shared>, client: &Client) -> Result<Box<Status>, Problem> {
+    match shared.ask(client, Request::Status).await? {
+        Response::Status(status) => Ok(status),
+        other => Err(unexpected(&other)),
+    }
+}
