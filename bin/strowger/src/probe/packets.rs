@@ -131,7 +131,7 @@ impl Packets {
         }
         if self.lost_events > 0 {
             report.notes.push(format!(
-                "{} of the probe did not fit into its buffer: some packets are missing or have no K_stack and K_sockq; \
+                "{} of the probe did not fit into its buffer: some packets are missing or have no K_stack, K_sockq and K_copy; \
                  give this command a processor of its own (taskset), or measure less load",
                 count(self.lost_events, "event")
             ));

@@ -102,8 +102,8 @@ impl Probe {
         self.0.lost_events()
     }
 
-    /// Returns the number of received packets of which the beginning was not seen, so that K_stack and K_sockq are
-    /// absent.
+    /// Returns the number of received packets of which the beginning was not seen, so that K_stack, K_sockq and K_copy
+    /// are absent.
     #[must_use]
     pub fn unpaired(&self) -> u64 {
         self.0.unpaired()

@@ -49,10 +49,13 @@ impl Overflows {
     /// Returns a sentence for each table that was full: what is missing, and how often.
     pub(crate) fn notes(self) -> impl Iterator<Item = String> {
         let all = [
-            (self.sockets, "packets came to more sockets than the probe can follow: they have no K_stack and K_sockq"),
+            (
+                self.sockets,
+                "packets came to more sockets than the probe can follow: they have no K_stack, K_sockq and K_copy",
+            ),
             (
                 self.queued,
-                "packets waited in queues longer than the probe can follow: they have no K_stack and K_sockq",
+                "packets waited in queues longer than the probe can follow: they have no K_stack, K_sockq and K_copy",
             ),
             (self.received, "messages were in progress beyond those that the probe can follow: they have no T_sip"),
             (

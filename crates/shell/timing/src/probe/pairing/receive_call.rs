@@ -27,7 +27,10 @@ impl Packet {
     fn times(&self, end: u64) -> PartTimes {
         let mut times = PartTimes::default();
         let dequeued = self.dequeued();
-        times.set(Part::Copy, end - dequeued);
+        // Otherwise the call may have waited for the packet, for as long as nobody knows.
+        if self.queued.is_some() || self.event.woken.is_some() {
+            times.set(Part::Copy, end - dequeued);
+        }
         let Some(queued) = self.queued else { return times };
         times.set(Part::SocketQueue, dequeued - queued.at);
         if let Some((woken, ran)) = self.event.woken.filter(|(_, ran)| *ran >= queued.at) {

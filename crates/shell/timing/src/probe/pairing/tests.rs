@@ -319,6 +319,17 @@ fn packets_before_the_start_do_not_shift_those_after_it() {
 }
 
 #[test]
+fn a_packet_that_arrived_unseen_has_no_copy_time() {
+    let mut program = Program::default();
+    // The call waited for it from 100 to nobody knows when.
+    program.receive(received(1, 100, 15_000, 40, 0));
+    program.queue(15_010, 40);
+    program.receive(received(1, 15_005, 15_012, 40, 0));
+    let copies: Vec<_> = program.records().iter().map(|record| part(record, Part::Copy)).collect();
+    assert_eq!(copies, [None, Some(2)]);
+}
+
+#[test]
 fn after_a_loss_packets_are_paired_by_the_kernels_count() {
     let mut program = Program::default();
     for at in 100..110 {
