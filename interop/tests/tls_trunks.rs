@@ -168,7 +168,7 @@ fn clients_with_a_faulty_certificate_are_refused_with_a_reason() {
     };
     let good = authority.issue("good", "DNS:carrier.example");
     for (own, reason) in [
-        (None, "it has no certificate, but tls.client_certificates = \"required\""),
+        (None, "it has no certificate, but tls.client_certificates requires one"),
         (Some(authority.issue_expired("expired", "DNS:carrier.example")), "it has expired"),
         (Some(authority.self_signed("self", "DNS:carrier.example")), "no trusted authority signed it (tls.ca)"),
         (Some(stranger.issue("strange", "DNS:carrier.example")), "no trusted authority signed it (tls.ca)"),

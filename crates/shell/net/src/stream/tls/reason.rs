@@ -6,9 +6,7 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 pub(super) fn reason_of(error: &Error) -> String {
     match error {
         Error::InvalidCertificate(cause) => format!("its certificate is refused: {}", certificate(cause)),
-        Error::NoCertificatesPresented => {
-            "it has no certificate, but tls.client_certificates = \"required\" asks for one".to_owned()
-        }
+        Error::NoCertificatesPresented => "it has no certificate, but tls.client_certificates requires one".to_owned(),
         Error::AlertReceived(alert) => format!("it refused: {}", alert_of(*alert)),
         Error::PeerIncompatible(cause) => {
             format!("it has no version or cipher suite in common: {}", incompatible(cause))
