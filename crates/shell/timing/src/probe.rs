@@ -26,6 +26,8 @@ mod drop_reasons;
 #[cfg(feature = "ebpf")]
 mod event;
 #[cfg(feature = "ebpf")]
+mod kernel_enum;
+#[cfg(feature = "ebpf")]
 mod pairing;
 #[cfg(feature = "ebpf")]
 mod programs;

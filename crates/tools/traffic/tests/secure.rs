@@ -97,15 +97,17 @@ fn handshakes_continue_sessions_unless_that_is_off() {
         let secure = SecureOptions { has_no_resumption: is_off, ..certificate.options() };
         let mut options = options("proxy-200", Transport::Tls, secure);
         options.connection_lifetime = ConnectionLifetime::Dialog;
+        // So seldom that each handshake finds the ticket of the one before, also on a busy machine.
+        (options.rate, options.calls) = (50.0, Some(100));
         let (plan, about) = options.plan().expect("a plan");
         let report = run(plan);
         let handshakes = measured(&report).handshakes();
         let share = handshakes.resumed_share();
         assert!(if is_off { share == 0.0 } else { share > 0.8 }, "{share}");
         let text = report.to_text(&about);
-        assert!(text.contains("handshakes 200 ("), "{text}");
+        assert!(text.contains("handshakes 100 ("), "{text}");
         let json = report.to_json(&about);
-        assert_eq!((&json["handshakes"]["count"], &json["handshakes"]["failed"]), (&200.into(), &0.into()), "{json}");
+        assert_eq!((&json["handshakes"]["count"], &json["handshakes"]["failed"]), (&100.into(), &0.into()), "{json}");
         assert_eq!(json["declared"]["resumption"].as_str().is_some_and(|text| text.starts_with("off")), is_off);
     }
 }

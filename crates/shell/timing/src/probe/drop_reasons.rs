@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Where the kernel describes its tracepoints.
-const FOLDERS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+use super::kernel_enum;
+
+/// The kernel's description of its types (BTF), which the probe's programs need as well.
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+const ENUM: &str = "skb_drop_reason";
+const PREFIX: &str = "SKB_DROP_REASON_";
 
 /// Reasons for which the kernel drops a segment or an acknowledgement whose data it has already.
 const DUPLICATES: [&str; 8] = [
@@ -25,8 +29,14 @@ pub(crate) struct DropReasons(BTreeMap<u32, String>);
 impl DropReasons {
     /// Reads the running kernel's names; without them reasons have numbers.
     pub(crate) fn of_this_kernel() -> Self {
-        let read = |folder| fs::read_to_string(format!("{folder}/events/skb/kfree_skb/format")).ok();
-        Self(FOLDERS.into_iter().find_map(read).map(|text| parse(&text)).unwrap_or_default())
+        let types = fs::read(KERNEL_TYPES).unwrap_or_default();
+        Self::named(kernel_enum::variants(&types, ENUM).unwrap_or_default())
+    }
+
+    /// Takes the names of the enumeration's variants by number.
+    fn named(variants: BTreeMap<u32, String>) -> Self {
+        let short = |name: String| name.strip_prefix(PREFIX).map(ToOwned::to_owned).unwrap_or(name);
+        Self(variants.into_iter().map(|(number, name)| (number, short(name))).collect())
     }
 
     /// Returns whether a segment of a stream was dropped because its data had come before, so that nothing is missing.
@@ -40,31 +50,36 @@ impl DropReasons {
     }
 }
 
-/// Reads `{ 2, "NOT_SPECIFIED" }, …` from the description of the tracepoint.
-fn parse(text: &str) -> BTreeMap<u32, String> {
-    let pairs = text.split('{').skip(1).filter_map(|pair| {
-        let (number, name) = pair.split('}').next()?.split_once(',')?;
-        Some((number.trim().parse().ok()?, name.trim().trim_matches('"').to_owned()))
-    });
-    pairs.collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn named<const COUNT: usize>(variants: [(u32, &str); COUNT]) -> DropReasons {
+        DropReasons::named(variants.into_iter().map(|(number, name)| (number, name.to_owned())).collect())
+    }
+
     #[test]
-    fn names_are_read_from_the_tracepoints_description() {
-        let text =
-            r#"print fmt: "reason: %s", __print_symbolic(REC->reason, { 5, "NO_SOCKET" }, { 6, "SOCKET_RCVBUFF" })"#;
-        let reasons = DropReasons(parse(text));
-        assert_eq!((reasons.name(6).as_str(), reasons.name(7).as_str()), ("SOCKET_RCVBUFF", "reason 7"));
+    fn names_are_short() {
+        let reasons = named([(1, "SKB_CONSUMED"), (6, "SKB_DROP_REASON_SOCKET_RCVBUFF")]);
+        assert_eq!([1, 6, 7].map(|reason| reasons.name(reason)), ["SKB_CONSUMED", "SOCKET_RCVBUFF", "reason 7"]);
     }
 
     #[test]
     fn a_repeated_segment_is_no_loss() {
-        let reasons =
-            DropReasons(parse(r#"{ 6, "SOCKET_RCVBUFF" }, { 24, "TCP_OLD_DATA" }, { 27, "TCP_OVERWINDOW" }"#));
+        let reasons = named([
+            (6, "SKB_DROP_REASON_SOCKET_RCVBUFF"),
+            (24, "SKB_DROP_REASON_TCP_OLD_DATA"),
+            (27, "SKB_DROP_REASON_TCP_OVERWINDOW"),
+        ]);
         assert_eq!([6, 24, 27, 99].map(|reason| reasons.is_duplicate(reason)), [false, true, false, false]);
+    }
+
+    #[test]
+    fn the_running_kernel_names_its_reasons() {
+        if !fs::exists(KERNEL_TYPES).unwrap_or_default() {
+            return;
+        }
+        let reasons = DropReasons::of_this_kernel();
+        assert!(reasons.0.values().any(|name| name == "SOCKET_RCVBUFF"), "{reasons:?}");
     }
 }
