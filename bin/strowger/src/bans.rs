@@ -7,7 +7,7 @@ use serde_json::json;
 use strowger_control::protocol::{Ban, Bans, NewBan, Request, Response};
 use strowger_control::socket;
 
-use crate::cli::BanCommand;
+use crate::cli::ctl::BanCommand;
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::clock;

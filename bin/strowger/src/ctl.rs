@@ -12,7 +12,7 @@ use strowger_control::protocol::{
 };
 use strowger_control::socket;
 
-use crate::cli::{CtlArguments, CtlCommand};
+use crate::cli::ctl::{CtlArguments, CtlCommand};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
 use crate::targets::Wait;

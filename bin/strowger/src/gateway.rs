@@ -6,7 +6,7 @@ use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{Change, Outage, Request, Response};
 use strowger_control::socket;
 
-use crate::cli::{GatewayArguments, GatewayCommand, Member};
+use crate::cli::gateway::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
 use crate::gateways;
 use crate::notify_server::notify_server;

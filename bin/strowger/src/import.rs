@@ -17,7 +17,7 @@ use strowger_kamailio::{Flavor, Identity, Table, Tables, VersionError};
 use strowger_sql::DatabaseUrl;
 use strowger_store::{AnyBackend, OnConflict, UserStore};
 
-use crate::cli::{ImportArguments, ImportCommand, ImportFrom, ImportPart};
+use crate::cli::import::{ImportArguments, ImportCommand, ImportFrom, ImportPart};
 use crate::failure::Failure;
 use crate::notify_server::notify_server;
 use report::{Part, Report};

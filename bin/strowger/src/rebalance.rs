@@ -10,7 +10,7 @@ use strowger_control::config::{Config, ConfigSource, default_file};
 use strowger_control::protocol::{ClusterShare, Clusters, Request, Response, Share, WeightProposal};
 use strowger_control::socket;
 
-use crate::cli::RebalanceArguments;
+use crate::cli::ctl::RebalanceArguments;
 use crate::failure::Failure;
 use crate::reload::reload_all;
 use crate::table::{print_json, print_line, print_table};

@@ -10,7 +10,7 @@ use strowger_control::config::Span;
 use strowger_control::protocol::{ChangedTarget, NewTarget, Request, Response, Target, Targets};
 use strowger_control::socket;
 
-use crate::cli::TargetsCommand;
+use crate::cli::ctl::TargetsCommand;
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::{clock, count, number};

@@ -7,7 +7,7 @@ use strowger_administration::{Role, Token, TokenError, TokenFile};
 use strowger_control::config::{Config, ConfigSource, Span};
 use strowger_control::protocol::Change;
 
-use crate::cli::{TokenArguments, TokenCommand};
+use crate::cli::token::{TokenArguments, TokenCommand};
 use crate::failure::Failure;
 use crate::notify_server::notify_server;
 use crate::table::{print_json, print_line, print_table};

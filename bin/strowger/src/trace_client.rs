@@ -14,7 +14,7 @@ use strowger_control::socket;
 use strowger_foundation::{Transport, base64url};
 use strowger_telemetry::{CapturedMessage, PcapngWriter};
 
-use crate::cli::TraceArguments;
+use crate::cli::ctl::TraceArguments;
 use crate::failure::Failure;
 use crate::text::count;
 

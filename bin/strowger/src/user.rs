@@ -10,7 +10,7 @@ use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::Change;
 use strowger_store::Address;
 
-use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
+use crate::cli::user::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
 use crate::notify_server::notify_server;
 use crate::operations::UserOperations;
