@@ -17,10 +17,10 @@ impl Config {
     /// The file cannot be read, or its faults leave the location of the socket unknown.
     pub fn load_leniently<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<ConfigError>), ConfigError> {
         let wanted = wanted.into();
-        let Some((path, text)) = super::read(wanted.file)? else { return Ok((Self::default(), None)) };
+        let Some((path, text)) = super::load::read(wanted.file)? else { return Ok((Self::default(), None)) };
         let faults = match Self::parse(&text) {
             Ok(config) => {
-                let config = config.of(wanted).and_then(|config| config.needs_role().map(|()| config));
+                let config = config.of(wanted).and_then(|config| config.check_role().map(|()| config));
                 return Ok((config.map_err(|error| error.in_file(&path))?, None));
             }
             Err(faults) => faults.in_file(&path),

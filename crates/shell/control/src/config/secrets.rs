@@ -17,7 +17,7 @@ impl Config {
     /// The file cannot be read or has faults.
     pub fn load_with_secrets<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let loaded = Self::load_secrets(wanted.into(), true)?;
-        loaded.0.needs_role()?;
+        loaded.0.check_role()?;
         Ok(loaded)
     }
 
