@@ -32,6 +32,7 @@
     )
 )]
 
+mod aor;
 mod auth_params;
 mod cseq;
 mod cursor;
@@ -51,9 +52,11 @@ mod rewrite;
 mod simd;
 mod status;
 mod text;
+mod unescape;
 mod uri;
 mod via;
 
+pub use aor::Aor;
 pub use auth_params::{AuthParams, AuthScheme};
 pub use cseq::CSeq;
 pub use fault::Fault;
@@ -71,5 +74,6 @@ pub use response_builder::{OwnFields, ResponseBuilder};
 pub use rewrite::Rewrite;
 pub use status::Status;
 pub use text::{Decimal, lossy, parse_decimal, parse_q, split_list, trim, unquote};
-pub use uri::{Aor, SipUri, TelUri, Uri, is_emergency_service, unescape};
+pub use unescape::unescape;
+pub use uri::{SipUri, TelUri, Uri, is_emergency_service};
 pub use via::{MAGIC_COOKIE, OVERLOAD_OFFER, OVERLOAD_OFFER_WITH_RATE, Rport, Via};

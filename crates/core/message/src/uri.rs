@@ -1,12 +1,12 @@
-//! SIP, SIPS and TEL URIs: grammar, comparison (RFC 3261 §19.1.4) and the canonical address of record (§10.3 step 5).
-
-use core::fmt;
+//! SIP, SIPS and TEL URIs: grammar and comparison (RFC 3261 §19.1.4).
 
 use smallvec::SmallVec;
 
+use crate::aor::Aor;
 use crate::cursor::Cursor;
 use crate::host::{Host, HostPort};
 use crate::text::{self, HEADER, NAME, PARAM, TOKEN, URI, USER};
+use crate::unescape::Unescape;
 
 //= rfc5031#4.2
 /// Whether a Request-URI is an emergency service URN: `urn:service:sos` or a subservice of it.
@@ -387,142 +387,6 @@ impl<'a> TelUri<'a> {
     }
 }
 
-/// A canonical address of record: `user@domain`, with the user part unescaped and the domain in lower case. The key
-/// of the directory and the location table.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Aor {
-    text: SmallVec<[u8; 48]>,
-}
-
-impl Aor {
-    //= rfc3261#10.3:canonical-form
-    //= rfc3261#10.3:unescaped
-    /// Creates one from a user part and a host as written.
-    #[must_use]
-    pub fn new(user: &[u8], host: &[u8]) -> Self {
-        let mut text: SmallVec<[u8; 48]> = match memchr::memchr(b'%', user) {
-            None => SmallVec::from_slice(user),
-            Some(_) => Unescape::new(user).collect(),
-        };
-        text.push(b'@');
-        match Some(host).filter(|host| host.starts_with(b"[")).and_then(Host::parse) {
-            //= rfc5954#4.2
-            // An address has several spellings but only one key.
-            Some(ip) => text.extend_from_slice(ip.to_string().as_bytes()),
-            None => push_lower_case(&mut text, host.strip_suffix(b".").unwrap_or(host)),
-        }
-        Self { text }
-    }
-
-    /// Creates one from a user part without escapes, such as a digest username.
-    #[must_use]
-    pub fn from_unescaped(user: &[u8], host: &[u8]) -> Self {
-        let mut text = SmallVec::from_slice(user);
-        text.push(b'@');
-        push_lower_case(&mut text, host);
-        Self { text }
-    }
-
-    /// `user@domain`.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.text
-    }
-
-    /// The unescaped user part.
-    #[must_use]
-    pub fn user(&self) -> &[u8] {
-        let at = memchr::memrchr(b'@', &self.text).unwrap_or(self.text.len());
-        self.text.get(..at).unwrap_or(&[])
-    }
-
-    /// The domain in lower case.
-    #[must_use]
-    pub fn domain(&self) -> &[u8] {
-        let at = memchr::memrchr(b'@', &self.text).unwrap_or(self.text.len());
-        self.text.get(at.saturating_add(1)..).unwrap_or(&[])
-    }
-}
-
-fn push_lower_case(text: &mut SmallVec<[u8; 48]>, part: &[u8]) {
-    let begin = text.len();
-    text.extend_from_slice(part);
-    // Fast path: configured domains are in lower case, and so are most others.
-    if has_capitals(part)
-        && let Some(pushed) = text.get_mut(begin..)
-    {
-        pushed.make_ascii_lowercase();
-    }
-}
-
-/// Whether there is an upper-case letter; tests eight bytes at once.
-fn has_capitals(text: &[u8]) -> bool {
-    const fn every(byte: u8) -> u64 {
-        u64::from_ne_bytes([byte; 8])
-    }
-    let (eights, rest) = text.as_chunks::<8>();
-    let any = |eight: &[u8; 8]| {
-        let word = u64::from_le_bytes(*eight);
-        let low = word & every(0x7f);
-        // The high bit of each byte that is at least `A`, and of each byte above `Z`.
-        let from = low.wrapping_add(every(0x80 - b'A'));
-        let beyond = low.wrapping_add(every(0x7f - b'Z'));
-        from & !beyond & !word & every(0x80) != 0
-    };
-    let last = match text.last_chunk::<8>() {
-        Some(last) if !rest.is_empty() => any(last),
-        _ => rest.iter().any(u8::is_ascii_uppercase),
-    };
-    last || eights.iter().any(any)
-}
-
-impl fmt::Display for Aor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&text::lossy(&self.text))
-    }
-}
-
-impl fmt::Debug for Aor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Aor({self})")
-    }
-}
-
-/// Decodes the `%HH` escapes of `text` (RFC 3261 §19.1.2); malformed escapes are returned as they are.
-pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
-    Unescape::new(text)
-}
-
-struct Unescape<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Unescape<'a> {
-    const fn new(text: &'a [u8]) -> Self {
-        Self { rest: text }
-    }
-}
-
-impl Iterator for Unescape<'_> {
-    type Item = u8;
-
-    fn next(&mut self) -> Option<u8> {
-        if let [b'%', high, low, tail @ ..] = self.rest
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            self.rest = tail;
-            return Some((high << 4) | low);
-        }
-        let (first, tail) = self.rest.split_first()?;
-        self.rest = tail;
-        Some(*first)
-    }
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
-}
-
 fn split_at_byte(text: &[u8], byte: u8) -> (&[u8], Option<&[u8]>) {
     match memchr::memchr(byte, text) {
         Some(at) => (text.get(..at).unwrap_or(text), text.get(at.saturating_add(1)..)),
@@ -583,21 +447,6 @@ mod tests {
 
     fn uri(text: &str) -> Uri<'_> {
         Uri::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text} is valid"))
-    }
-
-    #[test]
-    fn capitals_are_found_at_any_position() {
-        for length in 0..20 {
-            let lower = vec![b'@'; length];
-            assert!(!has_capitals(&lower) && !has_capitals(&vec![b'['; length]) && !has_capitals(&vec![0xc1; length]));
-            for at in 0..length {
-                for capital in *b"AMZ" {
-                    let mut text = lower.clone();
-                    text[at] = capital;
-                    assert!(has_capitals(&text), "{capital} at {at} of {length}");
-                }
-            }
-        }
     }
 
     /// The examples of RFC 3261 §19.1.4.
@@ -694,10 +543,5 @@ mod tests {
                 prop_assert_eq!(Some(format!("{short:?}")), long.map(|long| format!("{long:?}")));
             }
         }
-    }
-
-    #[test]
-    fn invalid_escapes_are_kept() {
-        assert_eq!(unescape(b"a%3bb%253b%zz%4").collect::<Vec<_>>(), b"a;b%3b%zz%4");
     }
 }
