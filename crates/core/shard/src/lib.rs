@@ -33,6 +33,7 @@ mod options;
 mod own_responses;
 mod pending_registers;
 mod probes;
+mod receive;
 mod register;
 mod removal;
 mod request;

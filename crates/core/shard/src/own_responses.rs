@@ -11,8 +11,9 @@ use strowger_proxy::local;
 use strowger_transaction::{Kind, RequestFingerprint, ServerId, ServerKey};
 
 use crate::boundary::Event;
+use crate::receive::TransactionMatch;
 use crate::responder::{Responder, answer_limit, is_bounded};
-use crate::shard::{Shard, TransactionMatch};
+use crate::shard::Shard;
 
 /// The methods that the server answers itself or forwards by special rules; all other methods are forwarded too.
 const ALLOW: &[u8] =

@@ -22,9 +22,10 @@ use crate::callbacks::CACHE_ONLY_QUERY;
 use crate::media::{Outgoing, may_carry_offer};
 use crate::next_hops::WeightedChoice;
 use crate::own_responses::{LOADING, Refusal, option_tags};
+use crate::receive::NewRequest;
 use crate::responder::Responder;
 use crate::router::{ForwardOptions, RouteDecision, Router};
-use crate::shard::{NewRequest, Shard};
+use crate::shard::Shard;
 use crate::snapshot::Snapshot;
 
 /// Minimum interval between calls that are let through to targets of a route none of which answers.
