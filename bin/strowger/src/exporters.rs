@@ -10,8 +10,8 @@ use strowger_foundation::Transport;
 use strowger_net::Clock;
 use strowger_shard::Listeners;
 use strowger_telemetry::{
-    Attribute, CollectorTransport, HepConfig, HepExporter, HepShared, HepSource, HttpTarget, OtlpConfig, OtlpExporter,
-    OtlpShared, Resource,
+    Attribute, CollectorTransport, HepConfig, HepCounters, HepExporter, HepSource, HttpTarget, OtlpConfig,
+    OtlpCounters, OtlpExporter, Resource,
 };
 use strowger_worker::{CallSample, Trace, TraceFilter, Tracer};
 
@@ -21,9 +21,9 @@ pub(crate) struct Exporters {
     clock: Clock,
     /// What runs, if anything.
     hep: Option<(HepWanted, HepExporter)>,
-    hep_counts: Arc<HepShared>,
+    hep_counts: Arc<HepCounters>,
     otlp: Option<OtlpConfig>,
-    otlp_counts: Arc<OtlpShared>,
+    otlp_counts: Arc<OtlpCounters>,
     calls: EndedCalls,
 }
 

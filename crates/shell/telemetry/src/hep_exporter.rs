@@ -3,22 +3,20 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use strowger_message::{Head, HeaderName};
 use strowger_net::{Clock, ClockPair};
-use strowger_worker::{Direction, SAMPLE_QUEUE, Trace, TraceRecord, TraceStop};
+use strowger_worker::{Direction, Trace, TraceRecord};
 
 use crate::collector::{Collector, CollectorTransport, Delivery};
 use crate::hep::HepSource;
 use crate::message::CapturedMessage;
+use crate::trace_thread::{TraceReader, TraceThread};
 
 /// Interval at which an idle thread checks whether it should end.
 const TICK: Duration = Duration::from_millis(250);
-/// Time to collect messages. Waking the thread for each message would take CPU time from the workers.
-const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 /// Where messages go, and under which name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +33,7 @@ pub struct HepConfig {
 
 /// Counts since the start of the server, which outlive an exporter.
 #[derive(Debug, Default)]
-pub struct HepShared {
+pub struct HepCounters {
     sent: AtomicU64,
     dropped: AtomicU64,
     failed: AtomicU64,
@@ -52,7 +50,7 @@ pub struct HepCounts {
     pub failed: u64,
 }
 
-impl HepShared {
+impl HepCounters {
     /// Returns the counts.
     #[must_use]
     pub fn counts(&self) -> HepCounts {
@@ -72,9 +70,7 @@ impl HepShared {
 /// Sends copies of messages until it is dropped. Dropping it sends what waits and takes at most a few seconds.
 #[derive(Debug)]
 pub struct HepExporter {
-    is_stopping: Arc<AtomicBool>,
-    trace: TraceStop,
-    thread: Option<JoinHandle<()>>,
+    thread: TraceThread,
 }
 
 impl HepExporter {
@@ -82,84 +78,47 @@ impl HepExporter {
     ///
     /// # Errors
     /// When there is no thread.
-    pub fn start(config: HepConfig, trace: Trace, clock: Clock, shared: Arc<HepShared>) -> io::Result<Self> {
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let stop = trace.stop();
+    pub fn start(config: HepConfig, trace: Trace, clock: Clock, counters: Arc<HepCounters>) -> io::Result<Self> {
         let collector = Collector::new(config.transport, config.place.clone());
-        let sender = Sender {
-            config,
-            trace,
-            clock,
-            collector,
-            shared,
-            packet: Vec::new(),
-            is_stopping: Arc::clone(&is_stopping),
-        };
-        let thread = thread::Builder::new().name("hep".to_owned()).spawn(move || sender.run())?;
-        Ok(Self { is_stopping, trace: stop, thread: Some(thread) })
+        let sender = Sender { config, collector, counters, packet: Vec::new() };
+        let thread = TraceThread::start("hep", trace, clock, |reader| sender.run(reader))?;
+        Ok(Self { thread })
     }
 
     /// Ends without waiting for the thread, which sends what waits.
-    pub fn detach(mut self) {
-        self.thread = None;
-    }
-}
-
-impl Drop for HepExporter {
-    fn drop(&mut self) {
-        self.trace.stop();
-        self.is_stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
-        }
+    pub fn detach(self) {
+        self.thread.detach();
     }
 }
 
 /// State of the thread.
 struct Sender {
     config: HepConfig,
-    trace: Trace,
-    clock: Clock,
     collector: Collector,
-    shared: Arc<HepShared>,
+    counters: Arc<HepCounters>,
     /// Reused for each packet.
     packet: Vec<u8>,
-    is_stopping: Arc<AtomicBool>,
 }
 
 impl Sender {
-    fn run(mut self) {
-        loop {
-            let is_last = self.is_stopping.load(Ordering::Relaxed);
-            if let Some(first) = self.trace.poll(if is_last { Duration::ZERO } else { TICK }) {
-                if !is_last {
-                    thread::sleep(GATHERED_FOR);
-                }
-                // One pair for all of them, so that their times keep their order.
-                let times = self.clock.pair();
-                self.send(&first, &times);
-                for _ in 0..SAMPLE_QUEUE {
-                    let Some(next) = self.trace.poll(Duration::ZERO) else { break };
-                    self.send(&next, &times);
-                }
-                self.shared.add(self.collector.flush());
+    fn run(mut self, mut reader: TraceReader) {
+        while !reader.is_last() {
+            if reader.read_batch(TICK, |record, clocks| self.send(record, clocks)) {
+                self.counters.add(self.collector.flush());
             }
-            self.shared.dropped.fetch_add(self.trace.poll_lost(), Ordering::Relaxed);
-            if is_last {
-                return;
-            }
+            self.counters.dropped.fetch_add(reader.poll_lost(), Ordering::Relaxed);
         }
     }
 
-    fn send(&mut self, record: &TraceRecord, times: &ClockPair) {
+    fn send(&mut self, record: &TraceRecord, clocks: &ClockPair) {
         let local = self.config.listeners.get(usize::from(record.listener.0));
         let head = Head::scan(&record.bytes).ok();
         let call_id = head.as_ref().and_then(|head| head.first(HeaderName::CallId));
         let (Some(local), Some(call_id)) = (local, call_id) else {
-            return self.shared.add(Delivery { sent: 0, failed: 1 });
+            return self.counters.add(Delivery { sent: 0, failed: 1 });
         };
         let message = CapturedMessage {
-            unix_ns: times.real_time(record.at).0,
+            unix_ns: clocks.real_time(record.at).0,
             is_sent: record.direction == Direction::Sent,
             transport: record.transport,
             local: *local,
@@ -169,7 +128,7 @@ impl Sender {
         };
         self.packet.clear();
         self.config.source.encode(&message, call_id, &mut self.packet);
-        self.shared.add(self.collector.send(&self.packet));
+        self.counters.add(self.collector.send(&self.packet));
     }
 }
 
@@ -179,6 +138,7 @@ mod tests {
 
     use std::io::Read as _;
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+    use std::thread;
     use std::time::Instant;
 
     use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
@@ -197,16 +157,16 @@ mod tests {
 
     struct Running {
         tracer: Arc<Tracer>,
-        shared: Arc<HepShared>,
+        counters: Arc<HepCounters>,
         exporter: Option<HepExporter>,
     }
 
     impl Running {
         fn start(config: HepConfig) -> Self {
-            let (tracer, shared) = (Arc::<Tracer>::default(), Arc::<HepShared>::default());
+            let (tracer, counters) = (Arc::<Tracer>::default(), Arc::<HepCounters>::default());
             let trace = tracer.start(TraceFilter::Sample(CallSample::new(1.0))).expect("always a place");
-            let exporter = HepExporter::start(config, trace, Clock::start(), Arc::clone(&shared)).expect("a thread");
-            Self { tracer, shared, exporter: Some(exporter) }
+            let exporter = HepExporter::start(config, trace, Clock::start(), Arc::clone(&counters)).expect("a thread");
+            Self { tracer, counters, exporter: Some(exporter) }
         }
 
         fn say(&self, call_id: &str) {
@@ -217,8 +177,8 @@ mod tests {
 
         fn until(&self, what: &str, is_so: impl Fn(HepCounts) -> bool) {
             let deadline = Instant::now() + PATIENCE;
-            while !is_so(self.shared.counts()) {
-                assert!(Instant::now() < deadline, "not in time: {what}: {:?}", self.shared.counts());
+            while !is_so(self.counters.counts()) {
+                assert!(Instant::now() < deadline, "not in time: {what}: {:?}", self.counters.counts());
                 // The other thread gives no signal.
                 thread::sleep(Duration::from_millis(5));
             }
@@ -239,7 +199,7 @@ mod tests {
             let text = format!("Call-ID: c{number}\r\n\r\n");
             assert!(packet[..length].starts_with(b"HEP3") && packet[..length].ends_with(text.as_bytes()));
         }
-        assert_eq!(running.shared.counts(), HepCounts { sent: 3, dropped: 0, failed: 0 });
+        assert_eq!(running.counters.counts(), HepCounts { sent: 3, dropped: 0, failed: 0 });
     }
 
     #[test]
@@ -265,11 +225,11 @@ mod tests {
         let running = Running::start(config(CollectorTransport::Tcp, listener.local_addr().expect("bound")));
         // Nobody reads: the buffers of the connection fill, then the queue.
         let deadline = Instant::now() + PATIENCE;
-        while running.shared.counts().dropped == 0 && running.shared.counts().failed == 0 {
+        while running.counters.counts().dropped == 0 && running.counters.counts().failed == 0 {
             let begin = Instant::now();
             running.say(&"x".repeat(8000));
             assert!(begin.elapsed() < Duration::from_secs(1), "a worker never waits");
-            assert!(Instant::now() < deadline, "{:?}", running.shared.counts());
+            assert!(Instant::now() < deadline, "{:?}", running.counters.counts());
         }
         let begin = Instant::now();
         drop(running);

@@ -15,14 +15,15 @@ mod pcapng;
 mod setup_message;
 mod span;
 mod span_sender;
+mod trace_thread;
 
 pub use collector::CollectorTransport;
 pub use hep::HepSource;
-pub use hep_exporter::{HepConfig, HepCounts, HepExporter, HepShared};
+pub use hep_exporter::{HepConfig, HepCounters, HepCounts, HepExporter};
 pub use http_client::HttpTarget;
 pub use message::CapturedMessage;
 pub use otlp::Resource;
-pub use otlp_counts::{OtlpCounts, OtlpShared};
+pub use otlp_counts::{OtlpCounters, OtlpCounts};
 pub use otlp_exporter::{OtlpConfig, OtlpExporter};
 pub use pcapng::PcapngWriter;
 pub use span::{Attribute, Span, SpanEvent, SpanKind, Value};

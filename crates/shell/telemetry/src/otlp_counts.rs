@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts since the start of the server, which outlive an exporter.
 #[derive(Debug, Default)]
-pub struct OtlpShared {
+pub struct OtlpCounters {
     pub(crate) sent: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) failed: AtomicU64,
@@ -21,7 +21,7 @@ pub struct OtlpCounts {
     pub failed: u64,
 }
 
-impl OtlpShared {
+impl OtlpCounters {
     /// Returns the counts.
     #[must_use]
     pub fn counts(&self) -> OtlpCounts {

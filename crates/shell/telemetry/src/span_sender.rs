@@ -13,7 +13,7 @@ use tokio::runtime::{self, Runtime};
 
 use crate::http_client::{HttpClient, HttpTarget};
 use crate::otlp::{Resource, decode_rejection, encode_request};
-use crate::otlp_counts::OtlpShared;
+use crate::otlp_counts::OtlpCounters;
 use crate::span::Span;
 
 /// Maximum number of spans waiting for the collector.
@@ -33,13 +33,13 @@ const TICK: Duration = Duration::from_millis(100);
 pub(crate) struct SpanSender {
     spans: Option<SyncSender<Span>>,
     is_stopping: Arc<AtomicBool>,
-    shared: Arc<OtlpShared>,
+    counters: Arc<OtlpCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl SpanSender {
     /// Starts the thread.
-    pub(crate) fn start(target: HttpTarget, resource: Resource, shared: Arc<OtlpShared>) -> io::Result<Self> {
+    pub(crate) fn start(target: HttpTarget, resource: Resource, counters: Arc<OtlpCounters>) -> io::Result<Self> {
         // Names are resolved by another thread of the runtime.
         let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build()?;
         let (spans, received) = mpsc::sync_channel(QUEUE);
@@ -50,20 +50,20 @@ impl SpanSender {
             resource,
             client,
             runtime,
-            shared: Arc::clone(&shared),
+            counters: Arc::clone(&counters),
             is_stopping: Arc::clone(&is_stopping),
             pause: FIRST_PAUSE,
             is_failing: false,
             has_given_up: false,
         };
         let thread = thread::Builder::new().name("otlp".to_owned()).spawn(move || sender.run(&received))?;
-        Ok(Self { spans: Some(spans), is_stopping, shared, thread: Some(thread) })
+        Ok(Self { spans: Some(spans), is_stopping, counters, thread: Some(thread) })
     }
 
     /// Queues a span. Never blocks.
     pub(crate) fn send(&self, span: Span) {
         if self.spans.as_ref().is_some_and(|spans| spans.try_send(span).is_err()) {
-            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -84,7 +84,7 @@ struct Sender {
     resource: Resource,
     client: HttpClient,
     runtime: Runtime,
-    shared: Arc<OtlpShared>,
+    counters: Arc<OtlpCounters>,
     is_stopping: Arc<AtomicBool>,
     pause: Duration,
     is_failing: bool,
@@ -145,7 +145,7 @@ impl Sender {
                 tracing::warn!("the OTLP collector rejected {rejected} spans: {why:?}");
             }
             let rejected = rejected.and_then(|(rejected, _)| usize::try_from(rejected).ok()).unwrap_or(0).min(count);
-            self.shared.sent.fetch_add((count - rejected) as u64, Ordering::Relaxed);
+            self.counters.sent.fetch_add((count - rejected) as u64, Ordering::Relaxed);
             self.count_failed(rejected);
             self.pause = FIRST_PAUSE;
             if std::mem::take(&mut self.is_failing) {
@@ -168,7 +168,7 @@ impl Sender {
     }
 
     fn count_failed(&self, spans: usize) {
-        self.shared.failed.fetch_add(spans as u64, Ordering::Relaxed);
+        self.counters.failed.fetch_add(spans as u64, Ordering::Relaxed);
     }
 
     fn wait(&self, pause: Duration) {
@@ -235,7 +235,7 @@ mod tests {
     struct Running {
         collector: TcpListener,
         sender: Option<SpanSender>,
-        shared: Arc<OtlpShared>,
+        counters: Arc<OtlpCounters>,
     }
 
     impl Running {
@@ -244,9 +244,9 @@ mod tests {
             let authority = collector.local_addr().expect("bound").to_string();
             let headers = vec![(hyper::header::AUTHORIZATION, "Bearer secret".parse().expect("valid"))];
             let target = HttpTarget { authority, path: "/v1/traces".to_owned(), headers };
-            let shared = Arc::<OtlpShared>::default();
-            let sender = SpanSender::start(target, Resource::default(), Arc::clone(&shared)).expect("a thread");
-            Self { collector, sender: Some(sender), shared }
+            let counters = Arc::<OtlpCounters>::default();
+            let sender = SpanSender::start(target, Resource::default(), Arc::clone(&counters)).expect("a thread");
+            Self { collector, sender: Some(sender), counters }
         }
 
         fn send(&self, count: usize) {
@@ -255,8 +255,8 @@ mod tests {
 
         fn until(&self, expected: OtlpCounts) {
             let deadline = Instant::now() + PATIENCE;
-            while self.shared.counts() != expected {
-                assert!(Instant::now() < deadline, "{:?} instead of {expected:?}", self.shared.counts());
+            while self.counters.counts() != expected {
+                assert!(Instant::now() < deadline, "{:?} instead of {expected:?}", self.counters.counts());
                 // The other thread gives no signal.
                 thread::sleep(Duration::from_millis(5));
             }
@@ -319,10 +319,10 @@ mod tests {
         let begin = Instant::now();
         running.send(QUEUE + BATCH + 10);
         assert!(begin.elapsed() < Duration::from_secs(2), "nothing waits");
-        assert!(running.shared.counts().dropped >= 10);
+        assert!(running.counters.counts().dropped >= 10);
         running.sender = None;
         assert!(begin.elapsed() < Duration::from_secs(15), "the end waits for one attempt");
-        let OtlpCounts { sent, dropped, failed } = running.shared.counts();
+        let OtlpCounts { sent, dropped, failed } = running.counters.counts();
         assert_eq!((sent, dropped + failed), (0, (QUEUE + BATCH + 11) as u64), "each is counted");
     }
 }
