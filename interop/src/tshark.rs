@@ -10,7 +10,7 @@ use crate::Program;
 /// A message: time in seconds with nine decimals, source, destination, first line, Call-ID and CSeq.
 pub type SeenMessage = [String; 6];
 
-/// Returns the messages in the output of `ctl trace --json`.
+/// Returns the messages in the output of `ctl trace --json`. The last line may be incomplete and is left out then.
 ///
 /// # Panics
 /// If a line is no message.
@@ -25,7 +25,8 @@ pub fn traced_messages(text: &str) -> Vec<SeenMessage> {
         let time = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
         [time, source, destination, text("start"), text("call_id"), text("cseq")]
     };
-    text.lines().map(told).collect()
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(told).collect()
 }
 
 /// A packet capture, read by `tshark`.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use strowger_interop::{
-    Callee, Caller, Certificate, Config, PATIENCE, Phone, Program, Route, SeenMessage, Server, Tshark, binary,
-    free_port, poll, traced_messages,
+    Callee, Caller, Certificate, Config, PATIENCE, Program, Route, Server, Tshark, binary, call_over_all_transports,
+    free_port, have_both_calls_ended, poll, traced_messages,
 };
 
 /// Asserts that all checksums are right and that the segments of connections follow each other.
@@ -41,19 +41,9 @@ fn wireshark_finds_the_messages_of_a_trace_on_udp_tcp_and_tls() {
     let name = file.display().to_string();
     let mut trace = server.trace(&["--ip", "127.0.0.1", "--json", "--pcap", &name]);
 
-    let [mut alice, mut bob, mut carol] = ["alice", "bob", "carol"].map(Phone::start);
-    assert_eq!(alice.register_over("tls", secure).kind, "REGISTER_OK");
-    assert_eq!(bob.register_over("tcp", server.address()).kind, "REGISTER_OK");
-    assert_eq!(carol.register(&server, "secret of carol").kind, "REGISTER_OK");
-    alice.call(&mut bob);
-    bob.call(&mut carol);
-    let is_end = |[_, _, _, start, _, cseq]: &SeenMessage| start == "SIP/2.0 200 OK" && cseq.ends_with(" BYE");
-    let are_over = |text: String| {
-        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        traced_messages(whole).iter().filter(|message| is_end(message)).count() >= 4
-    };
-    let over = poll(PATIENCE, || are_over(trace.output()).then_some(()));
-    assert!(over.is_some(), "two calls with both of their sides:\n{}", trace.output());
+    let _phones = call_over_all_transports(&server, secure);
+    let are_over = || have_both_calls_ended(&traced_messages(&trace.output())).then_some(());
+    assert!(poll(PATIENCE, are_over).is_some(), "two calls with both of their sides:\n{}", trace.output());
     // It ends a trace as Ctrl-C does, which processes in the background may ignore.
     trace.signal("TERM");
     assert!(trace.wait(PATIENCE).is_some(), "a signal ends it");

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use strowger_interop::{
-    Callee, Caller, Certificate, Config, PATIENCE, Phone, Process, Program, Route, SeenMessage, Server, Tshark,
-    free_port, poll, traced_messages,
+    Callee, Caller, Certificate, Config, PATIENCE, Process, Program, Route, SeenMessage, Server, Tshark,
+    call_over_all_transports, free_port, have_both_calls_ended, poll, traced_messages,
 };
 
 /// Starts `sngrep` as a collector that writes to this capture.
@@ -39,22 +39,13 @@ fn a_collector_gets_the_messages_of_all_transports() {
     let server = Config { tcp: true, listeners: vec![format!("tls:{secure}")], more, ..Config::default() }.start();
     let trace = server.trace(&["--ip", "127.0.0.1", "--json"]);
 
-    let [mut alice, mut bob, mut carol] = ["alice", "bob", "carol"].map(Phone::start);
-    assert_eq!(alice.register_over("tls", secure).kind, "REGISTER_OK");
-    assert_eq!(bob.register_over("tcp", server.address()).kind, "REGISTER_OK");
-    assert_eq!(carol.register(&server, "secret of carol").kind, "REGISTER_OK");
-    alice.call(&mut bob);
-    bob.call(&mut carol);
-    let is_end = |[_, _, _, start, _, cseq]: &SeenMessage| start == "SIP/2.0 200 OK" && cseq.ends_with(" BYE");
-    let are_over = |messages: &[SeenMessage]| messages.iter().filter(|message| is_end(message)).count() >= 4;
-    let found = poll(PATIENCE, || Some(Tshark::read(&capture).messages()).filter(|found| are_over(found)));
+    let _phones = call_over_all_transports(&server, secure);
+    let found = poll(PATIENCE, || Some(Tshark::read(&capture).messages()).filter(|found| have_both_calls_ended(found)));
     let found = found.unwrap_or_else(|| panic!("two calls: {:#?}", Tshark::read(&capture).messages()));
     sngrep.signal("TERM");
     assert!(sngrep.wait(PATIENCE).is_some());
 
-    let text = trace.output();
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let mut expected = traced_messages(whole);
+    let mut expected = traced_messages(&trace.output());
     expected.truncate(found.len());
     let without_time =
         |messages: &[SeenMessage]| messages.iter().map(|message| message[1..].to_vec()).collect::<Vec<_>>();
