@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -38,12 +39,23 @@ pub struct ModeArguments {
     pub describe: bool,
 }
 
-impl RunArguments {
-    /// Returns whether the run starts without the results of an earlier one.
-    #[must_use]
-    pub const fn is_fresh(&self) -> bool {
-        !self.resume && !self.mode.describe
-    }
+/// What a run measures, and where.
+#[derive(Debug)]
+pub struct Run<'a, P> {
+    /// Name of the benchmark.
+    pub name: &'static str,
+    /// Options about results.
+    pub arguments: &'a RunArguments,
+    /// Parts that are asked for; all if this is empty.
+    pub only: &'a [P],
+    /// All parts.
+    pub all: &'a [P],
+    /// What the results depend on.
+    pub conditions: Conditions,
+    /// Cores that must be quiet before each measurement.
+    pub cores: &'a [usize],
+    /// Maximum total time of all waits for quiet cores.
+    pub patience: Duration,
 }
 
 /// Runs measurements and has their results.
@@ -63,30 +75,29 @@ pub struct Runner<R> {
 }
 
 impl<R: Default + Serialize + DeserializeOwned> Runner<R> {
-    /// Starts with the results of an earlier run if `arguments` say so, or if the run `is_partial`: then it keeps the
-    /// results of the other parts. Waits before each measurement until `cores` are quiet, for at most `patience` in all.
+    /// Starts a run. It has the results of an earlier one if its arguments say so, or if only some parts are measured;
+    /// `forget` removes those of a part that is measured again. Also returns the parts to measure.
     ///
     /// # Errors
     /// If the results of the earlier run are required and cannot be used, or the system has no room for files.
-    pub fn new(
-        name: &'static str,
-        (arguments, is_partial): (&RunArguments, bool),
-        conditions: Conditions,
-        cores: &[usize],
-        patience: Duration,
-    ) -> Result<Self, String> {
+    pub fn start<P: Copy>(run: Run<'_, P>, forget: impl Fn(&mut R, P)) -> Result<(Self, Vec<P>), String> {
+        let Run { name, arguments, only, all, conditions, cores, patience } = run;
         let RunArguments { mode: ModeArguments { quick, describe }, resume, results } = arguments;
         let scratch = tempfile::Builder::new().prefix(&format!("strowger-{name}-results-")).tempdir();
         let scratch = scratch.map_err(|error| error.to_string())?;
         let usual = format!("{name}.json");
         let usual = if *quick { scratch.path().join(usual) } else { programs::beside(&usual) };
         let file = results.clone().unwrap_or(usual);
-        let results = match saved_results::read(&file, &conditions) {
-            Ok(results) if *resume || *describe || is_partial => results,
+        let parts = if only.is_empty() { all } else { only };
+        let mut results = match saved_results::read(&file, &conditions) {
+            Ok(results) if *resume || *describe || !only.is_empty() => results,
             Err(why) if *resume || *describe => return Err(why),
             _ => R::default(),
         };
-        Ok(Self {
+        if !*resume && !*describe {
+            parts.iter().for_each(|part| forget(&mut results, *part));
+        }
+        let runner = Self {
             results,
             name,
             file,
@@ -96,7 +107,8 @@ impl<R: Default + Serialize + DeserializeOwned> Runner<R> {
             waits: !patience.is_zero(),
             failures: 0,
             _scratch: scratch,
-        })
+        };
+        Ok((runner, parts.to_vec()))
     }
 
     /// Runs one measurement when the machine is quiet and saves its results, which `keep` adds to the others.
@@ -149,5 +161,16 @@ impl<R: Default + Serialize + DeserializeOwned> Runner<R> {
     #[must_use]
     pub fn beside(&self, name: impl AsRef<Path>) -> PathBuf {
         self.file.with_file_name(name.as_ref())
+    }
+}
+
+/// Returns the exit code of a benchmark, and prints why it failed.
+pub fn exit_code(name: &str, outcome: Result<(), String>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

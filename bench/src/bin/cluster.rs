@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -17,7 +18,7 @@ use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
-use strowger_bench::runner::{RunArguments, Runner};
+use strowger_bench::runner::{Run, RunArguments, Runner, exit_code};
 use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 
@@ -108,7 +109,7 @@ impl Part {
     const ALL: [Self; 4] = [Self::Rates, Self::Propagation, Self::Joining, Self::Frozen];
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if !arguments.run.mode.describe {
         let _ = enter(true);
@@ -118,10 +119,7 @@ fn main() {
         bench.run()?;
         bench.show()
     });
-    if let Err(error) = outcome {
-        eprintln!("cluster: {error}");
-        std::process::exit(1);
-    }
+    exit_code("cluster", outcome)
 }
 
 struct Bench {
@@ -142,14 +140,16 @@ impl Bench {
         let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
         let engines = Kind::ALL.map(Kind::version).join("; ");
         let conditions = Conditions::of(&binary)?.with("the engines", engines);
-        let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let is_partial = !arguments.only.is_empty();
-        let patience = Duration::from_secs(arguments.patience);
-        let mut runner =
-            Runner::<Results>::new("cluster", (&arguments.run, is_partial), conditions, &[0, OTHER_CORE], patience)?;
-        if arguments.run.is_fresh() {
-            parts.iter().for_each(|part| forget(&mut runner.results, *part, &arguments.contenders));
-        }
+        let run = Run {
+            name: "cluster",
+            arguments: &arguments.run,
+            only: &arguments.only,
+            all: &Part::ALL,
+            conditions,
+            cores: &[0, OTHER_CORE],
+            patience: Duration::from_secs(arguments.patience),
+        };
+        let (runner, parts) = Runner::start(run, |results, part| forget(results, part, &arguments.contenders))?;
         let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
         let around = around + &disk(&folder);
         let place = Environment { binary, folder };

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -13,6 +14,7 @@ use strowger_bench::failover::table;
 use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::report::replace;
+use strowger_bench::runner::exit_code;
 use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 use strowger_interop::failover::{Fault, Load, METHODS, Method, Outcome, RETRY, run};
@@ -52,7 +54,7 @@ struct Arguments {
     output: Option<PathBuf>,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if !arguments.describe {
         let _ = enter(false);
@@ -61,10 +63,7 @@ fn main() {
         bench.run();
         bench.show()
     });
-    if let Err(error) = outcome {
-        eprintln!("failover: {error}");
-        std::process::exit(1);
-    }
+    exit_code("failover", outcome)
 }
 
 struct Bench {

@@ -3,6 +3,7 @@
 //! validate` read, and the output of these into `bench/MODELS.md` and `docs/operating/capacity.md`.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -18,7 +19,7 @@ use strowger_bench::programs;
 use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::runner::ModeArguments;
+use strowger_bench::runner::{ModeArguments, exit_code};
 use strowger_bench::server::{circumstances, command_line};
 
 /// Cores of the servers and of the generator.
@@ -81,15 +82,12 @@ enum Part {
     Kamailio,
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let _ = enter(false);
     adopt().expect("processes can be adopted");
     let outcome = Bench::new(arguments).and_then(|mut bench| bench.run());
-    if let Err(error) = outcome {
-        eprintln!("models: {error}");
-        std::process::exit(1);
-    }
+    exit_code("models", outcome)
 }
 
 struct Bench {

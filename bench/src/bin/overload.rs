@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -21,7 +22,7 @@ use strowger_bench::programs;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::runner::{RunArguments, Runner};
+use strowger_bench::runner::{Run, RunArguments, Runner, exit_code};
 use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 
@@ -107,7 +108,7 @@ impl Part {
         [Self::Capacity, Self::Udp, Self::Tcp, Self::Step, Self::Flood, Self::Reflection, Self::Avalanche, Self::Cost];
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if !arguments.run.mode.describe {
         let _ = enter(false);
@@ -118,10 +119,7 @@ fn main() {
         bench.run()?;
         bench.show()
     });
-    if let Err(error) = outcome {
-        eprintln!("overload: {error}");
-        std::process::exit(1);
-    }
+    exit_code("overload", outcome)
 }
 
 struct Bench {
@@ -145,19 +143,16 @@ impl Bench {
         let place = Environment { has_control: has_control(&binary)?, binary, quota };
         let percent = format!("{} of {} µs", quota.quota_us, quota.period_us);
         let conditions = Conditions::of(&place.binary)?.with("the quota", percent);
-        let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let is_partial = !arguments.only.is_empty();
-        let patience = if arguments.run.mode.quick { Duration::ZERO } else { PATIENCE };
-        let mut runner = Runner::<Results>::new(
-            "overload",
-            (&arguments.run, is_partial),
+        let run = Run {
+            name: "overload",
+            arguments: &arguments.run,
+            only: &arguments.only,
+            all: &Part::ALL,
             conditions,
-            &[0, GENERATOR_CORE],
-            patience,
-        )?;
-        if arguments.run.is_fresh() {
-            parts.iter().for_each(|part| forget(&mut runner.results, *part));
-        }
+            cores: &[0, GENERATOR_CORE],
+            patience: if arguments.run.mode.quick { Duration::ZERO } else { PATIENCE },
+        };
+        let (mut runner, parts) = Runner::start(run, forget)?;
         runner.results.quota = Some(quota);
         let contenders = present(&arguments, &place);
         Ok(Self {

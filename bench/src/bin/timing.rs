@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -16,7 +17,7 @@ use strowger_bench::namespace::enter_network;
 use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::runner::{RunArguments, Runner};
+use strowger_bench::runner::{Run, RunArguments, Runner, exit_code};
 use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::timing::echo::{self, EchoArguments, Stage};
@@ -100,11 +101,11 @@ impl Part {
     const ALL: [Self; 4] = [Self::Proof, Self::Baseline, Self::Loaded, Self::Processes];
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(Helper::Echo(arguments)) = arguments.helper {
         echo::run(arguments).expect("the echo program has a socket");
-        return;
+        return ExitCode::SUCCESS;
     }
     if !arguments.run.mode.describe {
         enter_network();
@@ -114,10 +115,7 @@ fn main() {
         bench.run()?;
         bench.show()
     });
-    if let Err(error) = outcome {
-        eprintln!("timing: {error}");
-        std::process::exit(1);
-    }
+    exit_code("timing", outcome)
 }
 
 struct Bench {
@@ -141,15 +139,16 @@ impl Bench {
             (arguments.pairs, arguments.rounds) = (1, 1);
             arguments.processes.retain(|count| [1, 4].contains(count));
         }
-        let parts = if arguments.parts.is_empty() { Part::ALL.to_vec() } else { arguments.parts.clone() };
-        let is_partial = !arguments.parts.is_empty();
-        let patience = if is_quick { Duration::ZERO } else { PATIENCE };
-        let conditions = Conditions::of(&strowger)?;
-        let cores = [SERVER_CORE, GENERATOR_CORE];
-        let mut runner = Runner::<Results>::new("timing", (&arguments.run, is_partial), conditions, &cores, patience)?;
-        if arguments.run.is_fresh() {
-            parts.iter().for_each(|part| forget(&mut runner.results, *part));
-        }
+        let run = Run {
+            name: "timing",
+            arguments: &arguments.run,
+            only: &arguments.parts,
+            all: &Part::ALL,
+            conditions: Conditions::of(&strowger)?,
+            cores: &[SERVER_CORE, GENERATOR_CORE],
+            patience: if is_quick { Duration::ZERO } else { PATIENCE },
+        };
+        let (runner, parts) = Runner::start(run, forget)?;
         let command = command_line("strowger-bench --bin timing");
         let scratch = tempfile::Builder::new().prefix("strowger-timing-").tempdir();
         let drops = DropMeasurement {

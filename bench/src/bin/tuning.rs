@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -13,7 +13,7 @@ use strowger_bench::programs;
 use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::runner::ModeArguments;
+use strowger_bench::runner::{ModeArguments, exit_code};
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tuning::plot;
 use strowger_bench::tuning::results::Results;
@@ -70,16 +70,13 @@ enum Part {
 
 const ALL_PARTS: [Part; 4] = [Part::One, Part::Two, Part::Single, Part::Shared];
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // A probe in the kernel knows processes by their IDs on the machine.
     enter_network();
     adopt().expect("processes can be adopted");
     let outcome = Bench::new(arguments).and_then(|mut bench| bench.run());
-    if let Err(error) = outcome {
-        eprintln!("tuning: {error}");
-        std::process::exit(1);
-    }
+    exit_code("tuning", outcome)
 }
 
 struct Bench {

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -13,7 +14,7 @@ use strowger_bench::programs;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::runner::{RunArguments, Runner};
+use strowger_bench::runner::{Run, RunArguments, Runner, exit_code};
 use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::two_stage::capacity::{SingleServer, measure};
@@ -102,7 +103,7 @@ impl Part {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if !arguments.run.mode.describe {
         let _ = enter(false);
@@ -113,10 +114,7 @@ fn main() {
         bench.run()?;
         bench.show()
     });
-    if let Err(error) = outcome {
-        eprintln!("two-stage: {error}");
-        std::process::exit(1);
-    }
+    exit_code("two-stage", outcome)
 }
 
 struct Bench {
@@ -137,19 +135,16 @@ impl Bench {
         let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
         let conditions =
             Conditions::of(&binary)?.with("the quota", format!("{} of {} µs", quota.quota_us, quota.period_us));
-        let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let is_partial = !arguments.only.is_empty();
-        let patience = Duration::from_secs(arguments.patience);
-        let mut runner = Runner::<Results>::new(
-            "two-stage",
-            (&arguments.run, is_partial),
+        let run = Run {
+            name: "two-stage",
+            arguments: &arguments.run,
+            only: &arguments.only,
+            all: &Part::ALL,
             conditions,
-            &[0, GENERATOR_CORE],
-            patience,
-        )?;
-        if arguments.run.is_fresh() {
-            parts.iter().for_each(|part| forget(&mut runner.results, *part));
-        }
+            cores: &[0, GENERATOR_CORE],
+            patience: Duration::from_secs(arguments.patience),
+        };
+        let (mut runner, parts) = Runner::start(run, forget)?;
         runner.results.quota = Some(quota);
         // Must run before this process is pinned to one core: after that it sees only that core.
         let around = circumstances(&command_line("strowger-bench --bin two-stage").replace(" --describe", ""));
