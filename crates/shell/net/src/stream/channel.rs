@@ -4,12 +4,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mio::event::Source;
-use mio::{Interest, Registry, Token};
 use strowger_foundation::{HostId, Transport};
 
 use super::preface::Preface;
 use super::progress::Progress;
+use super::source::delegate_source;
 use super::tcp::{IoOutcome, TcpStream};
 use super::tls::TlsSession;
 use super::web_socket::WebSocket;
@@ -294,16 +293,4 @@ fn tls_of(session: &mut Option<Box<Session>>) -> Option<&mut TlsSession> {
     session.as_mut()?.tls.as_deref_mut()
 }
 
-impl Source for Channel {
-    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.stream.register(registry, token, interests)
-    }
-
-    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.stream.reregister(registry, token, interests)
-    }
-
-    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        self.stream.deregister(registry)
-    }
-}
+delegate_source!(Channel => stream);

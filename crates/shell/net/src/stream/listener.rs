@@ -4,11 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use mio::event::Source;
-use mio::{Interest, Registry, Token};
 use strowger_foundation::{HostId, Transport};
 
 use super::channel::{Channel, transport_of};
+use super::source::delegate_source;
 use super::tcp::{TcpListener, TcpStream};
 use super::tls::TlsContext;
 use super::web_socket::WebSocketContext;
@@ -145,16 +144,4 @@ impl From<TcpListener> for StreamSocket {
     }
 }
 
-impl Source for StreamSocket {
-    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.listener.register(registry, token, interests)
-    }
-
-    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.listener.reregister(registry, token, interests)
-    }
-
-    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        self.listener.deregister(registry)
-    }
-}
+delegate_source!(StreamSocket => listener);

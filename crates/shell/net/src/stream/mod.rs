@@ -8,6 +8,7 @@ mod channel;
 mod listener;
 mod preface;
 mod progress;
+mod source;
 mod tcp;
 mod tls;
 mod web_socket;

@@ -5,11 +5,11 @@ use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use mio::event::Source;
-use mio::{Interest, Registry, Token, net};
+use mio::net;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use strowger_foundation::Transport;
 
+use super::source::delegate_source;
 use crate::error::BindError;
 use crate::sys;
 
@@ -92,19 +92,7 @@ impl TcpListener {
     }
 }
 
-impl Source for TcpListener {
-    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.listener.register(registry, token, interests)
-    }
-
-    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.listener.reregister(registry, token, interests)
-    }
-
-    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        self.listener.deregister(registry)
-    }
-}
+delegate_source!(TcpListener => listener);
 
 /// Returns whether an accept error is about a connection that is gone, not about this process (accept(2), "Error
 /// handling").
@@ -239,16 +227,4 @@ fn io_outcome(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<IoOutcom
     }
 }
 
-impl Source for TcpStream {
-    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.stream.register(registry, token, interests)
-    }
-
-    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
-        self.stream.reregister(registry, token, interests)
-    }
-
-    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
-        self.stream.deregister(registry)
-    }
-}
+delegate_source!(TcpStream => stream);
