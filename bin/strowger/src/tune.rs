@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use strowger_control::config::Span;
 use strowger_tune::{
-    Applied, DEFAULT_STATE, Demand, HEADER, Host, Kind, LONGEST_WAIT, Program, Proposal, Request, StateFile, Target,
-    apply, describe, propose, topics, undo,
+    Applied, DEFAULT_STATE, DROP_IN_HEADER, Demand, DropInKind, Host, LONGEST_WAIT, Program, Proposal, Request,
+    StateFile, Target, apply, describe, propose, topics, undo,
 };
 
 use crate::failure::Failure;
@@ -214,16 +214,16 @@ fn restore(host: &Host, arguments: &TuneArguments) -> Result<(), Failure> {
 
 fn write(kind: FileKind, proposals: &[&Proposal], request: &Request, arguments: &TuneArguments) -> Result<(), Failure> {
     let kind = match kind {
-        FileKind::Sysctl => Kind::Sysctl,
-        FileKind::Systemd => Kind::Systemd,
-        FileKind::Tmpfiles => Kind::Tmpfiles,
+        FileKind::Sysctl => DropInKind::Sysctl,
+        FileKind::Systemd => DropInKind::Systemd,
+        FileKind::Tmpfiles => DropInKind::Tmpfiles,
     };
     let folder = arguments.folder.as_ref().map(|folder| folder.display().to_string());
     let path = kind.path(folder.as_deref(), request);
     let old = match fs::read(&path) {
-        Ok(old) => {
-            Some(old).filter(|old| old.starts_with(HEADER.as_bytes())).and_then(|old| String::from_utf8(old).ok())
-        }
+        Ok(old) => Some(old)
+            .filter(|old| old.starts_with(DROP_IN_HEADER.as_bytes()))
+            .and_then(|old| String::from_utf8(old).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(String::new()),
         Err(error) => {
             let what = "run this as root, or give another folder";

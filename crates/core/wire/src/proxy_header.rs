@@ -181,7 +181,12 @@ impl fmt::Display for ProxyHeaderError {
             }
             Self::Command(command) => return write!(f, "the PROXY header has the unknown command {command}"),
             Self::Family(family) => return write!(f, "the PROXY header has the unknown address family {family:#04x}"),
-            Self::TooLong => "the PROXY header is longer than 2048 bytes; send fewer fields (TLVs) from the balancer",
+            Self::TooLong => {
+                return write!(
+                    f,
+                    "the PROXY header is longer than {MAX_HEADER} bytes; send fewer fields (TLVs) from the balancer"
+                );
+            }
             Self::TooShort => "the PROXY header is too short for its addresses",
             Self::Line => "the PROXY header is a malformed line",
         })

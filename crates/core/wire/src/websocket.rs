@@ -46,4 +46,4 @@ pub use head::MAX_HTTP_HEAD;
 pub use opening::{ClientRequest, UpgradeError};
 pub use origin::{AllowedOrigins, OriginError};
 pub use refusal::Refusal;
-pub use server::{UpgradeRequest, WebSocketServer};
+pub use server::WebSocketServer;

@@ -31,11 +31,6 @@ impl TimingHistograms {
         }
     }
 
-    /// Records a part of a packet that was counted before.
-    pub fn record_part(&mut self, message: MessageType, part: Part, nanos: u64) {
-        self.of(message).part(part).record(nanos, 1);
-    }
-
     /// Sets the histograms of a type that has none yet.
     pub(crate) fn insert(&mut self, message: MessageType, histograms: PartHistograms) {
         *self.of(message) = histograms;
@@ -163,8 +158,9 @@ mod tests {
         let (invite, bye) = (MessageType::Request(MethodName::Invite), MessageType::Request(MethodName::Bye));
         histograms.record(invite, &times(Part::Stack, 1_000));
         histograms.record(invite, &times(Part::Stack, 3_000));
-        histograms.record(bye, &times(Part::Stack, 8_000));
-        histograms.record_part(bye, Part::Send, 500);
+        let mut both = times(Part::Stack, 8_000);
+        both.set(Part::Send, 500);
+        histograms.record(bye, &both);
         let (rows, all) = histograms.report();
         let stack = |row: &MessageReport| row.parts["k_stack"].clone();
         assert_eq!(rows.iter().map(|row| row.message.as_str()).collect::<Vec<_>>(), ["INVITE", "BYE"]);

@@ -6,14 +6,14 @@ use crate::proposal::{Proposal, Request};
 use crate::target::{Program, Target};
 
 /// First line of each file; a file without it is not overwritten.
-pub const HEADER: &str = "# Written by `strowger tune`; delete this file to undo it.";
+pub const DROP_IN_HEADER: &str = "# Written by `strowger tune`; delete this file to undo it.";
 
 /// Section of a unit's drop-in.
 const SECTION: &str = "[Service]";
 
-/// Kind of file.
+/// DropInKind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DropInKind {
     /// Settings below `/proc/sys`.
     Sysctl,
     /// Settings of the server's processes.
@@ -35,7 +35,7 @@ pub struct DropIn {
     pub kept: Vec<String>,
 }
 
-impl Kind {
+impl DropInKind {
     /// Returns the path of the file, in `folder` instead of the usual one if it is given.
     #[must_use]
     pub fn path(self, folder: Option<&str>, request: &Request) -> String {
@@ -74,7 +74,7 @@ impl Kind {
         };
         let earlier = self.earlier(existing.unwrap_or_default(), &blocks);
         let kept = earlier.iter().filter_map(Block::name).map(str::to_owned).collect();
-        let mut text = format!("{HEADER}\n");
+        let mut text = format!("{DROP_IN_HEADER}\n");
         if self == Self::Systemd {
             text.push_str(SECTION);
             text.push('\n');
@@ -103,7 +103,7 @@ impl Kind {
             lines.any(|other| self.setting(other) == self.setting(line))
         };
         let mut blocks = vec![Block::default()];
-        for line in text.lines().filter(|line| *line != HEADER && *line != SECTION && !line.trim().is_empty()) {
+        for line in text.lines().filter(|line| *line != DROP_IN_HEADER && *line != SECTION && !line.trim().is_empty()) {
             if line.starts_with('#') {
                 blocks.push(Block { comment: Some(line.to_owned()), lines: Vec::new() });
             } else if let Some(block) = blocks.last_mut() {

@@ -1,7 +1,7 @@
 //! The host's scheduler, sockets and limits for a SIP server: what to change and why.
 //!
 //! [`propose`] reads a [`Host`] and changes nothing. [`apply()`] makes changes and records former values in a
-//! [`StateFile`] before; [`undo`] restores them. [`Kind::file`] makes files for the next start of the machine instead.
+//! [`StateFile`] before; [`undo`] restores them. [`DropInKind::file`] makes files for the next start of the machine instead.
 //!
 //! What the thesis tuned in CFS (chapters 6 and 7) is in [`topics`], with the thesis's gains where our benchmark has
 //! none.
@@ -27,7 +27,7 @@ mod target;
 pub use advice::{propose, topics};
 pub use apply::{Applied, Change, Undone, Wanted, apply, undo};
 pub use cores::Cores;
-pub use drop_in::{DropIn, HEADER, Kind};
+pub use drop_in::{DROP_IN_HEADER, DropIn, DropInKind};
 pub use error::TuneError;
 pub use gains::{Gain, Gains};
 pub use host::Host;

@@ -9,8 +9,8 @@ use common::{KAMAILIO, TestHost};
 use proptest::prelude::*;
 use strowger_net::Policy;
 use strowger_tune::{
-    Action, Change, Cores, Kind, Place, Program, Proposal, Record, Request, StateFile, Undone, apply, propose, topics,
-    undo,
+    Action, Change, Cores, DropInKind, Place, Program, Proposal, Record, Request, StateFile, Undone, apply, propose,
+    topics, undo,
 };
 
 fn apply_all<'p>(of: &TestHost, proposals: impl IntoIterator<Item = &'p Proposal>) {
@@ -223,18 +223,18 @@ fn files_that_last_contain_the_same_values() {
     let request = of.request();
     let proposals = propose(&of.host(), &request);
     let all: Vec<&Proposal> = proposals.iter().filter(|one| one.is_recommended).collect();
-    let sysctl = Kind::Sysctl.file(None, None, &all, &request).expect("there are some");
+    let sysctl = DropInKind::Sysctl.file(None, None, &all, &request).expect("there are some");
     assert_eq!(sysctl.path, "/etc/sysctl.d/90-strowger.conf");
     assert!(sysctl.text.contains("\nnet.core.rmem_max = 8065024\n"), "{}", sysctl.text);
-    let unit = Kind::Systemd.file(Some("/tmp/x"), None, &all, &request).expect("there are some");
+    let unit = DropInKind::Systemd.file(Some("/tmp/x"), None, &all, &request).expect("there are some");
     assert_eq!(unit.path, "/tmp/x/90-strowger-tune.conf");
     assert!(unit.then.ends_with("restart kamailio.service"), "{}", unit.then);
     for line in ["[Service]", "Nice=-10", "LimitNOFILE=1048576", "CPUWeight=1000"] {
         assert!(unit.text.lines().any(|other| other == line), "{line}: {}", unit.text);
     }
-    let devices = Kind::Tmpfiles.file(None, None, &all, &request).expect("there are some");
+    let devices = DropInKind::Tmpfiles.file(None, None, &all, &request).expect("there are some");
     assert!(devices.text.contains("scaling_governor - - - - performance\n"), "{}", devices.text);
-    assert_eq!(Kind::Sysctl.file(None, None, &[], &request), None);
+    assert_eq!(DropInKind::Sysctl.file(None, None, &[], &request), None);
 }
 
 #[test]
@@ -242,11 +242,11 @@ fn a_second_file_keeps_the_settings_of_the_first() {
     let of = TestHost::new();
     let request = of.request();
     let proposals = propose(&of.host(), &request);
-    let write = |kind: Kind, existing: Option<&str>, name: &str| {
+    let write = |kind: DropInKind, existing: Option<&str>, name: &str| {
         kind.file(None, existing, &[named(&proposals, name)], &request).expect("it belongs there")
     };
-    let nice = write(Kind::Systemd, None, "nice");
-    let both = write(Kind::Systemd, Some(&nice.text), "open-files");
+    let nice = write(DropInKind::Systemd, None, "nice");
+    let both = write(DropInKind::Systemd, Some(&nice.text), "open-files");
     assert_eq!(both.kept, ["nice"]);
     let lines = |text: &str, wanted: &str| text.lines().filter(|line| *line == wanted).count();
     for line in ["[Service]", "Nice=-10", "LimitNOFILE=1048576"] {
@@ -254,15 +254,15 @@ fn a_second_file_keeps_the_settings_of_the_first() {
     }
     // What is set anew is not kept, and a setting that somebody added is.
     let edited = both.text.replace("Nice=-10", "Nice=-5\nOOMScoreAdjust=-500");
-    let again = write(Kind::Systemd, Some(&edited), "nice");
+    let again = write(DropInKind::Systemd, Some(&edited), "nice");
     assert!(lines(&again.text, "Nice=-10") == 1 && lines(&again.text, "Nice=-5") == 0, "{}", again.text);
     assert_eq!(lines(&again.text, "OOMScoreAdjust=-500"), 1, "{}", again.text);
-    let policies = write(Kind::Systemd, Some(&write(Kind::Systemd, None, "fifo").text), "batch");
+    let policies = write(DropInKind::Systemd, Some(&write(DropInKind::Systemd, None, "fifo").text), "batch");
     assert_eq!(policies.text.matches("CPUSchedulingPolicy=").count(), 1, "{}", policies.text);
     // Two cores that slow down, one after the other.
-    let device = write(Kind::Tmpfiles, None, "governor");
+    let device = write(DropInKind::Tmpfiles, None, "governor");
     let second = device.text.replace("cpu0", "cpu7");
-    let devices = write(Kind::Tmpfiles, Some(&second), "governor");
+    let devices = write(DropInKind::Tmpfiles, Some(&second), "governor");
     assert!(devices.text.contains("cpu0/") && devices.text.contains("cpu7/"), "{}", devices.text);
 }
 

@@ -25,8 +25,7 @@ pub enum Event {
         /// Number of bytes, from the start of the buffer.
         needed: usize,
     },
-    /// The upgrade is complete; the consumed bytes are the HTTP head of the peer. A server finds target and origin in
-    /// them with [`UpgradeRequest::parse`](super::UpgradeRequest::parse). Messages may be sent from now on.
+    /// The upgrade is complete; the consumed bytes are the HTTP head of the peer. Messages may be sent from now on.
     Opened,
     /// A message. It may be a keep-alive of line ends only (RFC 7118 §6).
     Message {

@@ -92,32 +92,25 @@ fn find_request<'a>(searched: &mut u16, buffer: &'a [u8]) -> Result<Option<&'a [
 
 /// A valid request for a WebSocket with the subprotocol `sip` (RFC 6455 §4.2.1, RFC 7118 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpgradeRequest<'a> {
-    /// The request target: path and query.
-    pub target: &'a [u8],
-    /// Host, with a port if it is not the default.
-    pub host: &'a [u8],
+pub(super) struct UpgradeRequest<'a> {
     /// Origin of the web page; `None` outside a browser.
-    pub origin: Option<&'a [u8]>,
-    /// Name of the client.
-    pub user_agent: Option<&'a [u8]>,
+    pub(super) origin: Option<&'a [u8]>,
     key: &'a [u8],
 }
 
 impl<'a> UpgradeRequest<'a> {
-    /// Parses a complete HTTP head.
-    ///
-    /// # Errors
-    /// Why the request is refused.
-    pub fn parse(head: &'a [u8]) -> Result<Self, Refusal> {
+    /// Parses a complete HTTP head, or returns why the request is refused.
+    pub(super) fn parse(head: &'a [u8]) -> Result<Self, Refusal> {
         let (start, fields) = split_start(head).map_err(|_| Refusal::Malformed)?;
-        let target = parse_request_line(start)?;
+        check_request_line(start)?;
         let mut seen = SeenFields::default();
         for field in fields {
             let (name, value) = field.map_err(|_| Refusal::Malformed)?;
             seen.add(name, value)?;
         }
-        let host = seen.host.ok_or(Refusal::Field("Host"))?;
+        if seen.host.is_none() {
+            return Err(Refusal::Field("Host"));
+        }
         if !(seen.upgrades && seen.connection) {
             return Err(Refusal::NotUpgrade);
         }
@@ -128,19 +121,7 @@ impl<'a> UpgradeRequest<'a> {
         if !seen.offers_sip {
             return Err(Refusal::Subprotocol);
         }
-        Ok(Self { target, host, origin: seen.origin, user_agent: seen.user_agent, key })
-    }
-
-    /// Returns the target without its query.
-    #[must_use]
-    pub fn path(&self) -> &'a [u8] {
-        self.target.split(|byte| *byte == b'?').next().unwrap_or_default()
-    }
-
-    /// Returns what follows the question mark.
-    #[must_use]
-    pub fn query(&self) -> Option<&'a [u8]> {
-        self.target.splitn(2, |byte| *byte == b'?').nth(1)
+        Ok(Self { origin: seen.origin, key })
     }
 
     fn write_response(&self, out: &mut Vec<u8>) {
@@ -155,7 +136,7 @@ impl<'a> UpgradeRequest<'a> {
     }
 }
 
-fn parse_request_line(line: &[u8]) -> Result<&[u8], Refusal> {
+fn check_request_line(line: &[u8]) -> Result<(), Refusal> {
     let rest = line.strip_prefix(b"GET ").ok_or(Refusal::NotGet)?;
     let space = memchr::memchr(b' ', rest).ok_or(Refusal::Malformed)?;
     let (target, version) = rest.split_at_checked(space).ok_or(Refusal::Malformed)?;
@@ -163,7 +144,7 @@ fn parse_request_line(line: &[u8]) -> Result<&[u8], Refusal> {
         return Err(Refusal::Malformed);
     }
     match version {
-        b" HTTP/1.1" => Ok(target),
+        b" HTTP/1.1" => Ok(()),
         _ if version.starts_with(b" HTTP/") => Err(Refusal::HttpVersion),
         _ => Err(Refusal::Malformed),
     }
@@ -174,7 +155,6 @@ fn parse_request_line(line: &[u8]) -> Result<&[u8], Refusal> {
 struct SeenFields<'a> {
     host: Option<&'a [u8]>,
     origin: Option<&'a [u8]>,
-    user_agent: Option<&'a [u8]>,
     key: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     upgrades: bool,
@@ -200,9 +180,6 @@ impl<'a> SeenFields<'a> {
             self.connection |= is("Connection") && has_element(value, b"upgrade");
             // Names of subprotocols depend on case.
             self.offers_sip |= is("Sec-WebSocket-Protocol") && elements(value).any(|element| element == b"sip");
-            if is("User-Agent") {
-                self.user_agent = Some(value);
-            }
             Ok(())
         }
     }

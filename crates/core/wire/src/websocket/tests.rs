@@ -1,5 +1,6 @@
 //! Upgrades and frames byte by byte, with the examples of the RFCs.
 
+use super::server::UpgradeRequest;
 use super::*;
 
 const LIMIT: u32 = 70_000;
@@ -76,9 +77,7 @@ fn the_example_of_rfc_7118_is_accepted() {
     assert_eq!((input.consumed, input.event), (REQUEST.len(), Event::Opened));
     assert_eq!(response, RESPONSE);
     let request = UpgradeRequest::parse(REQUEST.as_bytes()).unwrap();
-    assert_eq!((request.target, request.path()), (&b"/ws?user=alice"[..], &b"/ws"[..]));
-    assert_eq!((request.query(), request.host), (Some(&b"user=alice"[..]), &b"sip-ws.example.com"[..]));
-    assert_eq!((request.origin, request.user_agent), (Some(&b"http://www.example.com"[..]), None));
+    assert_eq!(request.origin, Some(&b"http://www.example.com"[..]));
 }
 
 #[test]
@@ -210,8 +209,8 @@ fn a_client_sends_the_request_and_accepts_the_response() {
     let mut out = Vec::new();
     let request = ClientRequest { host: "h:8080", target: "/a?b", origin: Some("https://x") };
     let mut client = WebSocketClient::start(&request, KEY, LIMIT, &mut out);
-    let parsed = UpgradeRequest::parse(&out).unwrap();
-    assert_eq!((parsed.host, parsed.target, parsed.origin), (&b"h:8080"[..], &b"/a?b"[..], Some(&b"https://x"[..])));
+    assert!(out.starts_with(b"GET /a?b HTTP/1.1\r\nHost: h:8080\r\n"));
+    assert_eq!(UpgradeRequest::parse(&out).unwrap().origin, Some(&b"https://x"[..]));
     let mut bytes = RESPONSE.as_bytes().to_vec();
     bytes.extend(b"\x81\x05Hello");
     for cut in 0..RESPONSE.len() {
