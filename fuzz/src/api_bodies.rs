@@ -78,7 +78,7 @@ impl Backend for Idle {
     }
 
     fn users(&self, page: &UserPage) -> Result<Users, Refusal> {
-        assert!((1..=UserPage::MOST).contains(&page.limit));
+        assert!((1..=UserPage::MAX_LIMIT).contains(&page.limit));
         Ok(Users::default())
     }
 

@@ -58,7 +58,7 @@ fn check(headers: &HeaderMap, uri: &Uri, names: &[String]) -> Result<(), Problem
 
 /// Whether a server with these names may be addressed by this Host.
 #[must_use]
-pub fn is_allowed_host(host: &str, names: &[String]) -> bool {
+pub(crate) fn is_allowed_host(host: &str, names: &[String]) -> bool {
     let without_port = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

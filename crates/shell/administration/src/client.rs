@@ -2,15 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use axum::extract::{ConnectInfo, FromRequestParts};
-use axum::http::request::Parts;
-use axum::http::{Extensions, StatusCode};
+use axum::extract::ConnectInfo;
+use axum::http::Extensions;
 use strowger_control::caller::Caller;
 
-use crate::problem::Problem;
 use crate::tokens::Bearer;
 
-/// Who sends a request, for its handler.
+/// Who sends a request: a token, from an address.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) bearer: Bearer,
@@ -20,15 +18,6 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn caller(&self) -> Caller {
         Caller::Token { name: self.bearer.name.clone(), address: self.address }
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Client {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let client = parts.extensions.get::<Self>().cloned();
-        client.ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, "this needs a token"))
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{Content, ContentBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 
 use crate::problem::Problem;
 
@@ -36,6 +36,7 @@ pub(crate) fn finished(mut document: OpenApi) -> OpenApi {
             let has_body = operation.request_body.is_some();
             let has_path = operation.parameters.iter().flatten().next().is_some();
             let responses = &mut operation.responses.responses;
+            responses.values_mut().for_each(name_media_type);
             for (status, what) in [
                 ("400", has_body || has_path),
                 ("401", !is_open),
@@ -55,7 +56,20 @@ pub(crate) fn finished(mut document: OpenApi) -> OpenApi {
     document
 }
 
-fn problem(status: &str) -> RefOr<utoipa::openapi::Response> {
+/// Gives problems in a response their media type.
+fn name_media_type(response: &mut RefOr<Response>) {
+    let RefOr::T(response) = response else { return };
+    let problem = RefOr::Ref(Ref::from_schema_name("Problem"));
+    let named = |(media_type, content)| match &content {
+        RefOr::T(Content { schema: Some(schema), .. }) if *schema == problem => {
+            (Problem::MEDIA_TYPE.to_owned(), content)
+        }
+        _ => (media_type, content),
+    };
+    response.content = std::mem::take(&mut response.content).into_iter().map(named).collect();
+}
+
+fn problem(status: &str) -> RefOr<Response> {
     let what = match status {
         "400" => "The request cannot be parsed",
         "401" => "The token is missing or not valid",

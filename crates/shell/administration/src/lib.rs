@@ -15,6 +15,7 @@ mod backend;
 mod body;
 mod browser;
 mod client;
+mod context;
 mod document;
 mod problem;
 mod rate;
@@ -26,9 +27,7 @@ mod types;
 
 pub use api::Api;
 pub use backend::{Backend, Refusal};
-pub use browser::is_allowed_host;
 pub use problem::Problem;
-pub use rate::{RateLimits, Verdict};
 pub use tokens::{MAX_TOKENS, Role, Token, TokenError, TokenFile};
 pub use types::{
     Alias, ApiConfiguration, Gateway, GatewayChange, Gateways, NewGateway, NewUser, User, UserChange, UserPage, Users,

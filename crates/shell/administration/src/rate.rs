@@ -41,7 +41,7 @@ struct Client {
 
 /// Whether a request may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It may.
     Allowed,
     /// It is refused; the client may try again after this time.
@@ -50,7 +50,7 @@ pub enum Verdict {
 
 /// The limits of all clients.
 #[derive(Debug, Default)]
-pub struct RateLimits {
+pub(crate) struct RateLimits {
     clients: HashMap<IpAddr, Client>,
     /// Buckets of all clients beyond [`MAX_CLIENTS`].
     others: Option<Client>,
@@ -58,17 +58,17 @@ pub struct RateLimits {
 
 impl RateLimits {
     /// Counts a request.
-    pub fn on_request(&mut self, client: IpAddr, now: Instant) -> Verdict {
+    pub(crate) fn on_request(&mut self, client: IpAddr, now: Instant) -> Verdict {
         self.client(client, now).requests.take(REQUESTS, now)
     }
 
     /// Counts a request for a file of the page.
-    pub fn on_file(&mut self, client: IpAddr, now: Instant) -> Verdict {
+    pub(crate) fn on_file(&mut self, client: IpAddr, now: Instant) -> Verdict {
         self.client(client, now).files.take(FILES, now)
     }
 
     /// Counts a wrong token. [`Verdict::Wait`] once there are too many.
-    pub fn on_wrong_token(&mut self, client: IpAddr, now: Instant) -> Verdict {
+    pub(crate) fn on_wrong_token(&mut self, client: IpAddr, now: Instant) -> Verdict {
         self.client(client, now).wrong_tokens.take(WRONG_TOKENS, now)
     }
 

@@ -73,7 +73,7 @@ pub struct UserPage {
 
 impl UserPage {
     /// Maximum number of users in one answer.
-    pub const MOST: usize = 1_000;
+    pub const MAX_LIMIT: usize = 1_000;
 }
 
 impl Default for UserPage {

@@ -1,8 +1,5 @@
 //! Balancers and their targets.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Deserialize;
@@ -11,9 +8,8 @@ use utoipa::IntoParams;
 
 use super::{server, unexpected};
 use crate::body::{Json, Parameters, Segments};
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 use crate::types::Balancers;
 
 /// Lists balancers
@@ -25,8 +21,8 @@ use crate::types::Balancers;
     responses((status = 200, description = "The balancers", body = Balancers)),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn list(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Balancers>, Problem> {
-    let balancers = server::read(&shared, &client).await?.balancers;
+pub(super) async fn list(context: Context) -> Result<Json<Balancers>, Problem> {
+    let balancers = server::read(&context).await?.balancers;
     Ok(Json(Balancers { balancers }))
 }
 
@@ -50,16 +46,12 @@ pub(super) struct OfSet {
     params(OfSet),
     responses(
         (status = 200, description = "The targets", body = Targets),
-        (status = 404, description = "There is no such balancer", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such balancer", body = Problem),
     ),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn targets(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Parameters(of): Parameters<OfSet>,
-) -> Result<Json<Targets>, Problem> {
-    match shared.ask(&client, Request::Targets { set: of.set }).await? {
+pub(super) async fn targets(context: Context, Parameters(of): Parameters<OfSet>) -> Result<Json<Targets>, Problem> {
+    match context.ask(Request::Targets { set: of.set }).await? {
         Response::Targets(found) => Ok(Json(found)),
         other => Err(unexpected(&other)),
     }
@@ -76,16 +68,12 @@ pub(super) async fn targets(
     request_body = NewTarget,
     responses(
         (status = 201, description = "The target", body = ChangedTarget),
-        (status = 409, description = "The balancer has this target", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The balancer has this target", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
-pub(super) async fn add(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Json(new): Json<NewTarget>,
-) -> Result<impl IntoResponse, Problem> {
-    let changed = change(&shared, &client, Request::AddTarget(new)).await?;
+pub(super) async fn add(context: Context, Json(new): Json<NewTarget>) -> Result<impl IntoResponse, Problem> {
+    let changed = change(&context, Request::AddTarget(new)).await?;
     Ok((StatusCode::CREATED, changed))
 }
 
@@ -100,16 +88,15 @@ pub(super) async fn add(
     params(("id" = String, Path, description = "Its id, its URI or SET/URI, percent-encoded")),
     responses(
         (status = 200, description = "The target", body = ChangedTarget),
-        (status = 404, description = "There is no such target", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such target", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn remove(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments(target): Segments<String>,
 ) -> Result<Json<Box<ChangedTarget>>, Problem> {
-    change(&shared, &client, Request::RemoveTarget { target }).await
+    change(&context, Request::RemoveTarget { target }).await
 }
 
 /// Stops sending new calls to a target
@@ -123,16 +110,15 @@ pub(super) async fn remove(
     params(("id" = String, Path, description = "Its id, its URI or SET/URI, percent-encoded")),
     responses(
         (status = 200, description = "The target", body = ChangedTarget),
-        (status = 404, description = "There is no such target", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such target", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
 pub(super) async fn drain(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments(target): Segments<String>,
 ) -> Result<Json<Box<ChangedTarget>>, Problem> {
-    change(&shared, &client, Request::Drain { target }).await
+    change(&context, Request::Drain { target }).await
 }
 
 /// Resumes sending new calls to a target
@@ -144,20 +130,19 @@ pub(super) async fn drain(
     params(("id" = String, Path, description = "Its id, its URI or SET/URI, percent-encoded")),
     responses(
         (status = 200, description = "The target", body = ChangedTarget),
-        (status = 404, description = "There is no such target", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such target", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
 pub(super) async fn undrain(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments(target): Segments<String>,
 ) -> Result<Json<Box<ChangedTarget>>, Problem> {
-    change(&shared, &client, Request::Undrain { target }).await
+    change(&context, Request::Undrain { target }).await
 }
 
-async fn change(shared: &Arc<Shared>, client: &Client, request: Request) -> Result<Json<Box<ChangedTarget>>, Problem> {
-    match shared.ask(client, request).await? {
+async fn change(context: &Context, request: Request) -> Result<Json<Box<ChangedTarget>>, Problem> {
+    match context.ask(request).await? {
         Response::Target(changed) => Ok(Json(changed)),
         other => Err(unexpected(&other)),
     }

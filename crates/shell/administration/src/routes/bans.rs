@@ -1,18 +1,15 @@
 //! Banned addresses.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use strowger_control::protocol::{Ban, Bans, NewBan, Request, Response};
+use strowger_control::protocol::{Ban, Bans, MAX_LISTED, NewBan, Request, Response};
 
-use super::{Limit, MOST, limited, unexpected};
+use super::{Limit, checked_limit, unexpected};
 use crate::body::{Json, Parameters, Segments};
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 
 /// Maximum duration of a ban that ends by itself, in seconds: ten years.
 const MAX_FOR_S: u64 = 10 * 365 * 24 * 3600;
@@ -30,12 +27,11 @@ const MAX_FOR_S: u64 = 10 * 365 * 24 * 3600;
     security(("token" = ["viewer"])),
 )]
 pub(super) async fn list(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Parameters(Limit { limit }): Parameters<Limit>,
 ) -> Result<Json<Bans>, Problem> {
-    let limit = limited(limit, MOST)?;
-    match shared.ask(&client, Request::Bans { limit }).await? {
+    let limit = checked_limit(limit, MAX_LISTED)?;
+    match context.ask(Request::Bans { limit }).await? {
         Response::Bans(found) => Ok(Json(found)),
         other => Err(unexpected(&other)),
     }
@@ -52,20 +48,16 @@ pub(super) async fn list(
     request_body = NewBan,
     responses(
         (status = 201, description = "The ban", body = Ban),
-        (status = 409, description = "Too many addresses are banned", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Too many addresses are banned", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
-pub(super) async fn add(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Json(new): Json<NewBan>,
-) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn add(context: Context, Json(new): Json<NewBan>) -> Result<impl IntoResponse, Problem> {
     if new.for_s.is_some_and(|time| !(1..=MAX_FOR_S).contains(&time)) {
         let why = format!("for_s must be from 1 to {MAX_FOR_S}; leave it out for a ban until it is removed");
         return Err(Problem::invalid("for_s", why));
     }
-    Ok((StatusCode::CREATED, change(&shared, &client, Request::AddBan(new)).await?))
+    Ok((StatusCode::CREATED, change(&context, Request::AddBan(new)).await?))
 }
 
 /// Ends the ban of an address
@@ -79,19 +71,15 @@ pub(super) async fn add(
     params(("address" = String, Path, description = "The address; of IPv6, any of the banned /64, or the /64 as listed, percent-encoded")),
     responses(
         (status = 200, description = "The ban that has ended", body = Ban),
-        (status = 404, description = "The address is not banned", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The address is not banned", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
-pub(super) async fn remove(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Segments(address): Segments<String>,
-) -> Result<Json<Ban>, Problem> {
+pub(super) async fn remove(context: Context, Segments(address): Segments<String>) -> Result<Json<Ban>, Problem> {
     let Some(address) = listed_address(&address) else {
         return Err(Problem::new(StatusCode::BAD_REQUEST, "the path must end with an IPv4 or IPv6 address"));
     };
-    change(&shared, &client, Request::RemoveBan { address }).await
+    change(&context, Request::RemoveBan { address }).await
 }
 
 /// Reads an address in the form in which bans list it.
@@ -102,8 +90,8 @@ fn listed_address(text: &str) -> Option<IpAddr> {
     }
 }
 
-async fn change(shared: &Arc<Shared>, client: &Client, request: Request) -> Result<Json<Ban>, Problem> {
-    match shared.ask(client, request).await? {
+async fn change(context: &Context, request: Request) -> Result<Json<Ban>, Problem> {
+    match context.ask(request).await? {
         Response::Ban(ban) => Ok(Json(ban)),
         other => Err(unexpected(&other)),
     }

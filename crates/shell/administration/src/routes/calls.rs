@@ -1,17 +1,13 @@
 //! Calls in progress.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use strowger_control::protocol::{Calls, Request, Response};
+use strowger_control::protocol::{Calls, MAX_LISTED, Request, Response};
 
-use super::{Limit, MOST, limited, unexpected};
+use super::{Limit, checked_limit, unexpected};
 use crate::body::{Json, Parameters, Segments};
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 
 /// Lists calls in progress
 ///
@@ -26,12 +22,11 @@ use crate::shared::Shared;
     security(("token" = ["viewer"])),
 )]
 pub(super) async fn list(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Parameters(Limit { limit }): Parameters<Limit>,
 ) -> Result<Json<Calls>, Problem> {
-    let limit = limited(limit, MOST)?;
-    match shared.ask(&client, Request::Calls { limit }).await? {
+    let limit = checked_limit(limit, MAX_LISTED)?;
+    match context.ask(Request::Calls { limit }).await? {
         Response::Calls(found) => Ok(Json(found)),
         other => Err(unexpected(&other)),
     }
@@ -49,16 +44,12 @@ pub(super) async fn list(
     params(("call-id" = String, Path, description = "Its Call-ID, percent-encoded")),
     responses(
         (status = 202, description = "The calls being ended", body = Calls),
-        (status = 404, description = "There is no such call", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such call", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
-pub(super) async fn end(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Segments(call_id): Segments<String>,
-) -> Result<impl IntoResponse, Problem> {
-    match shared.ask(&client, Request::EndCall { call_id }).await? {
+pub(super) async fn end(context: Context, Segments(call_id): Segments<String>) -> Result<impl IntoResponse, Problem> {
+    match context.ask(Request::EndCall { call_id }).await? {
         Response::Ending(calls) => Ok((StatusCode::ACCEPTED, Json(calls))),
         other => Err(unexpected(&other)),
     }

@@ -1,8 +1,5 @@
 //! Configuration and backups.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Deserialize;
@@ -12,9 +9,8 @@ use utoipa::ToSchema;
 use super::unexpected;
 use crate::backend::{Backend, Refusal};
 use crate::body::Json;
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 use crate::types::{ApiConfiguration, Outcome};
 
 /// Maximum length of a backup's name.
@@ -31,8 +27,8 @@ const MAX_NAME: usize = 100;
     responses((status = 200, description = "The configuration", body = ApiConfiguration)),
     security(("token" = ["administrator"])),
 )]
-pub(super) async fn show(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<ApiConfiguration>, Problem> {
-    shared.run(&client, None, |backend| Ok(backend.configuration())).await.map(Json)
+pub(super) async fn show(context: Context) -> Result<Json<ApiConfiguration>, Problem> {
+    context.run(None, |backend| Ok(backend.configuration())).await.map(Json)
 }
 
 /// Checks the configuration file
@@ -45,13 +41,13 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>, client: Client) -> R
     tag = "configuration",
     responses(
         (status = 200, description = "It can be used", body = Outcome),
-        (status = 422, description = "It has faults", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It has faults", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
-pub(super) async fn check(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Outcome>, Problem> {
+pub(super) async fn check(context: Context) -> Result<Json<Outcome>, Problem> {
     let check = |backend: &dyn Backend| backend.check_configuration().map(|result| Outcome { result });
-    shared.run(&client, None, check).await.map(Json)
+    context.run(None, check).await.map(Json)
 }
 
 /// Shows what a reload would change
@@ -65,12 +61,12 @@ pub(super) async fn check(State(shared): State<Arc<Shared>>, client: Client) -> 
     tag = "configuration",
     responses(
         (status = 200, description = "The changes", body = Reloaded),
-        (status = 422, description = "A reload would be refused", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A reload would be refused", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
-pub(super) async fn changes(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Reloaded>, Problem> {
-    reloaded(&shared, &client, Request::CheckReload).await
+pub(super) async fn changes(context: Context) -> Result<Json<Reloaded>, Problem> {
+    reloaded(&context, Request::CheckReload).await
 }
 
 /// Reloads the configuration
@@ -83,16 +79,16 @@ pub(super) async fn changes(State(shared): State<Arc<Shared>>, client: Client) -
     tag = "configuration",
     responses(
         (status = 200, description = "It is used", body = Reloaded),
-        (status = 422, description = "It cannot be used; nothing was changed", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "It cannot be used; nothing was changed", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
-pub(super) async fn reload(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Reloaded>, Problem> {
-    reloaded(&shared, &client, Request::Reload).await
+pub(super) async fn reload(context: Context) -> Result<Json<Reloaded>, Problem> {
+    reloaded(&context, Request::Reload).await
 }
 
-async fn reloaded(shared: &Arc<Shared>, client: &Client, request: Request) -> Result<Json<Reloaded>, Problem> {
-    match shared.ask(client, request).await? {
+async fn reloaded(context: &Context, request: Request) -> Result<Json<Reloaded>, Problem> {
+    match context.ask(request).await? {
         Response::Reloaded(changes) => Ok(Json(changes)),
         other => Err(unexpected(&other)),
     }
@@ -121,13 +117,12 @@ pub(super) struct NewBackup {
     request_body = NewBackup,
     responses(
         (status = 201, description = "What it contains", body = BackupReport),
-        (status = 409, description = "The file exists", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The file exists", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn back_up(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Json(NewBackup { file, overwrite }): Json<NewBackup>,
 ) -> Result<impl IntoResponse, Problem> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -138,7 +133,7 @@ pub(super) async fn back_up(
         return Err(Problem::invalid("file", why));
     }
     let change = Change::new("backup", &file);
-    let report = shared.run(&client, Some(change), move |backend| {
+    let report = context.run(Some(change), move |backend| {
         let request = BackupRequest { file: backend.backup_file(&file)?, overwrite };
         if !overwrite && request.file.exists() {
             return Err(Refusal::Conflict(format!("{file} exists; choose another name, or overwrite it")));

@@ -1,8 +1,5 @@
 //! Gateways.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::Deserialize;
@@ -10,9 +7,8 @@ use strowger_control::protocol::Change;
 use utoipa::IntoParams;
 
 use crate::body::{Json, Parameters, Segments};
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 use crate::types::{Gateway, GatewayChange, Gateways, NewGateway};
 
 /// Which gateways to list.
@@ -34,12 +30,8 @@ pub(super) struct OfSet {
     responses((status = 200, description = "The gateways", body = Gateways)),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn list(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Parameters(of): Parameters<OfSet>,
-) -> Result<Json<Gateways>, Problem> {
-    shared.run(&client, None, move |backend| backend.gateways(of.set.as_deref())).await.map(Json)
+pub(super) async fn list(context: Context, Parameters(of): Parameters<OfSet>) -> Result<Json<Gateways>, Problem> {
+    context.run(None, move |backend| backend.gateways(of.set.as_deref())).await.map(Json)
 }
 
 /// Adds a gateway
@@ -51,17 +43,13 @@ pub(super) async fn list(
     request_body = NewGateway,
     responses(
         (status = 201, description = "The gateway", body = Gateway),
-        (status = 409, description = "The set has this gateway", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The set has this gateway", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
-pub(super) async fn add(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Json(new): Json<NewGateway>,
-) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn add(context: Context, Json(new): Json<NewGateway>) -> Result<impl IntoResponse, Problem> {
     let change = Change::new("gateway add", format!("{} {}", new.set, new.uri));
-    let gateway = shared.run(&client, Some(change), move |backend| backend.add_gateway(&new)).await?;
+    let gateway = context.run(Some(change), move |backend| backend.add_gateway(&new)).await?;
     Ok((StatusCode::CREATED, Json(gateway)))
 }
 
@@ -80,13 +68,12 @@ pub(super) async fn add(
     request_body = GatewayChange,
     responses(
         (status = 200, description = "The gateway", body = Gateway),
-        (status = 404, description = "There is no such gateway", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such gateway", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn change(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments((set, uri)): Segments<(String, String)>,
     Json(change): Json<GatewayChange>,
 ) -> Result<Json<Gateway>, Problem> {
@@ -94,7 +81,7 @@ pub(super) async fn change(
         return Err(Problem::invalid("", "nothing is to be changed; give priority, weight, capacity, note or enabled"));
     }
     let action = Change::new("gateway change", format!("{set} {uri}"));
-    shared.run(&client, Some(action), move |backend| backend.change_gateway(&set, &uri, &change)).await.map(Json)
+    context.run(Some(action), move |backend| backend.change_gateway(&set, &uri, &change)).await.map(Json)
 }
 
 /// Removes a gateway
@@ -109,16 +96,15 @@ pub(super) async fn change(
     ),
     responses(
         (status = 204, description = "It is removed"),
-        (status = 404, description = "There is no such gateway", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such gateway", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn remove(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments((set, uri)): Segments<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     let change = Change::new("gateway rm", format!("{set} {uri}"));
-    shared.run(&client, Some(change), move |backend| backend.remove_gateway(&set, &uri)).await?;
+    context.run(Some(change), move |backend| backend.remove_gateway(&set, &uri)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

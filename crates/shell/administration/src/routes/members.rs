@@ -1,16 +1,12 @@
 //! Servers that share registrations, and clusters that users are spread over.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use strowger_control::protocol::{Cluster, Clusters, Request, Response, WeightProposal};
 
 use super::{server, unexpected};
 use crate::body::Json;
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 
 /// Lists the members
 ///
@@ -22,12 +18,12 @@ use crate::shared::Shared;
     tag = "members",
     responses(
         (status = 200, description = "The members and the state of sharing", body = Cluster),
-        (status = 404, description = "The server shares no registrations", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The server shares no registrations", body = Problem),
     ),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn members(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Cluster>, Problem> {
-    server::read(&shared, &client).await?.cluster.map(Json).ok_or_else(|| {
+pub(super) async fn members(context: Context) -> Result<Json<Cluster>, Problem> {
+    server::read(&context).await?.cluster.map(Json).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "the server does not share registrations: it has no [cluster]")
     })
 }
@@ -42,12 +38,12 @@ pub(super) async fn members(State(shared): State<Arc<Shared>>, client: Client) -
     tag = "members",
     responses(
         (status = 200, description = "The clusters", body = Clusters),
-        (status = 404, description = "The server passes requests to no clusters", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The server passes requests to no clusters", body = Problem),
     ),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn clusters(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Clusters>, Problem> {
-    match shared.ask(&client, Request::Clusters(WeightProposal::default())).await? {
+pub(super) async fn clusters(context: Context) -> Result<Json<Clusters>, Problem> {
+    match context.ask(Request::Clusters(WeightProposal::default())).await? {
         Response::Clusters(clusters) => Ok(Json(clusters)),
         other => Err(unexpected(&other)),
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use serde::Deserialize;
-use strowger_control::protocol::{MAX_LISTED, Response};
+use strowger_control::protocol::Response;
 use utoipa::{IntoParams, OpenApi as _};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -76,8 +76,8 @@ impl Default for Limit {
     }
 }
 
-/// Checks a limit.
-fn limited(limit: usize, most: usize) -> Result<usize, Problem> {
+/// Returns a limit that is from 1 to `most`.
+fn checked_limit(limit: usize, most: usize) -> Result<usize, Problem> {
     if (1..=most).contains(&limit) {
         return Ok(limit);
     }
@@ -93,5 +93,3 @@ fn unexpected(response: &Response) -> Problem {
     tracing::error!("administration: the server sent an unexpected answer: {response:?}; please report it");
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the server sent an unexpected answer; please report it")
 }
-
-const MOST: usize = MAX_LISTED;

@@ -1,18 +1,14 @@
 //! Registrations.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use strowger_control::protocol::{Registrations, Request, Response};
+use strowger_control::protocol::{MAX_LISTED, Registrations, Request, Response};
 use utoipa::IntoParams;
 
-use super::{MOST, limited, unexpected};
+use super::{checked_limit, unexpected};
 use crate::body::{Json, Parameters, Segments};
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 
 /// Which registrations to list.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -45,13 +41,12 @@ impl Default for Wanted {
     security(("token" = ["viewer"])),
 )]
 pub(super) async fn list(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Json<Registrations>, Problem> {
-    let limit = limited(wanted.limit, MOST)?;
-    let user = wanted.user.map(|user| shared.backend.aor(&user)).transpose()?;
-    match shared.ask(&client, Request::Registrations { user, limit }).await? {
+    let limit = checked_limit(wanted.limit, MAX_LISTED)?;
+    let user = wanted.user.map(|user| context.backend().aor(&user)).transpose()?;
+    match context.ask(Request::Registrations { user, limit }).await? {
         Response::Registrations(found) => Ok(Json(found)),
         other => Err(unexpected(&other)),
     }
@@ -77,18 +72,17 @@ pub(super) struct OfContact {
     params(("user" = String, Path, description = "The address; without a domain, in the first one"), OfContact),
     responses(
         (status = 200, description = "The contacts that are removed", body = Registrations),
-        (status = 404, description = "There is no such registration", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such registration", body = Problem),
     ),
     security(("token" = ["operator"])),
 )]
 pub(super) async fn remove(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments(user): Segments<String>,
     Parameters(of): Parameters<OfContact>,
 ) -> Result<Json<Registrations>, Problem> {
-    let user = shared.backend.aor(&user)?;
-    match shared.ask(&client, Request::Unregister { user, contact: of.contact }).await? {
+    let user = context.backend().aor(&user)?;
+    match context.ask(Request::Unregister { user, contact: of.contact }).await? {
         Response::Unregistered(gone) if gone.registrations.is_empty() => {
             let why = "there is no such registration; GET /api/v1/registrations lists all";
             Err(Problem::new(StatusCode::NOT_FOUND, why))

@@ -9,7 +9,7 @@ use strowger_control::protocol::{Request, Response, Status};
 
 use super::unexpected;
 use crate::body::Json;
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
 use crate::shared::Shared;
 use crate::types::Session;
@@ -37,13 +37,14 @@ pub(super) async fn document(State(shared): State<Arc<Shared>>) -> impl IntoResp
     responses((status = 200, description = "The token and the server", body = Session)),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn session(State(shared): State<Arc<Shared>>, client: Client) -> Json<Session> {
+pub(super) async fn session(context: Context) -> Json<Session> {
+    let (backend, bearer) = (context.backend(), &context.client.bearer);
     Json(Session {
-        name: client.bearer.name,
-        role: client.bearer.role,
-        server: shared.backend.version().to_owned(),
-        domains: shared.backend.domains(),
-        has_clusters: shared.backend.has_clusters(),
+        name: bearer.name.clone(),
+        role: bearer.role,
+        server: backend.version().to_owned(),
+        domains: backend.domains(),
+        has_clusters: backend.has_clusters(),
     })
 }
 
@@ -58,13 +59,13 @@ pub(super) async fn session(State(shared): State<Arc<Shared>>, client: Client) -
     responses((status = 200, description = "The status", body = Status)),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn status(State(shared): State<Arc<Shared>>, client: Client) -> Result<Json<Box<Status>>, Problem> {
-    read(&shared, &client).await.map(Json)
+pub(super) async fn status(context: Context) -> Result<Json<Box<Status>>, Problem> {
+    read(&context).await.map(Json)
 }
 
 /// Asks for the status.
-pub(super) async fn read(shared: &Arc<Shared>, client: &Client) -> Result<Box<Status>, Problem> {
-    match shared.ask(client, Request::Status).await? {
+pub(super) async fn read(context: &Context) -> Result<Box<Status>, Problem> {
+    match context.ask(Request::Status).await? {
         Response::Status(status) => Ok(status),
         other => Err(unexpected(&other)),
     }

@@ -1,10 +1,7 @@
 //! Times of packets.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::StatusCode;
 use serde::Deserialize;
 use strowger_control::protocol::TimingRequest;
 use strowger_timing::TimingReport;
@@ -12,9 +9,10 @@ use tokio::time::sleep;
 use utoipa::IntoParams;
 
 use super::bad_query;
+use crate::backend::{Backend, Refusal};
 use crate::body::{Json, Parameters};
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 
 /// Lengths of a measurement, in ms.
 const DURATIONS_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
@@ -40,12 +38,12 @@ pub(super) struct Period {
     params(Period),
     responses(
         (status = 200, description = "The times", body = TimingReport),
-        (status = 409, description = "The server does not measure packets", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The server does not measure packets", body = Problem),
     ),
     security(("token" = ["viewer"])),
 )]
 pub(super) async fn timing(
-    State(shared): State<Arc<Shared>>,
+    context: Context,
     Parameters(Period { duration_ms }): Parameters<Period>,
 ) -> Result<Json<TimingReport>, Problem> {
     if duration_ms.is_some_and(|duration| !DURATIONS_MS.contains(&duration)) {
@@ -53,10 +51,10 @@ pub(super) async fn timing(
         return Err(bad_query(format!("duration_ms must be from {least} to {most}")));
     }
     let request = TimingRequest { for_ms: duration_ms, every_ms: None, since_start: duration_ms.is_none() };
-    let off = |why| Problem::new(StatusCode::CONFLICT, why);
-    let mut source = shared.backend.handler().timing(&request).map_err(off)?;
+    let start = move |backend: &dyn Backend| backend.handler().timing(&request).map_err(Refusal::Conflict);
+    let mut source = context.run(None, start).await?;
     if let Some(duration) = duration_ms {
         sleep(Duration::from_millis(duration)).await;
     }
-    source.report().map(Json).map_err(off)
+    context.run(None, move |_| source.report().map_err(Refusal::Conflict)).await.map(Json)
 }

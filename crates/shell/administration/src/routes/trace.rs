@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::stream::{Stream, unfold};
@@ -23,12 +22,14 @@ use utoipa::IntoParams;
 
 use super::bad_query;
 use crate::body::Parameters;
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::{MAX_TRACES, Shared};
+use crate::shared::MAX_TRACES;
 
-/// Longest duration of a trace, and the duration if none is given, in ms.
-const DURATION_MS: (u64, u64) = (3_600_000, 600_000);
+/// Longest duration of a trace, in ms.
+const MAX_DURATION_MS: u64 = 3_600_000;
+/// Duration of a trace if none is given, in ms.
+const DEFAULT_DURATION_MS: u64 = 600_000;
 /// Number of events that wait for a client that reads slowly; further ones are counted as lost.
 const QUEUE: usize = 256;
 /// Interval at which an idle trace checks whether its client is still there.
@@ -72,20 +73,19 @@ pub(super) struct Wanted {
     security(("token" = ["operator"])),
 )]
 pub(super) async fn trace(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     long: Option<Extension<LongResponse>>,
     Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let request = request(wanted)?;
     let busy = |why| Problem::new(StatusCode::SERVICE_UNAVAILABLE, why).retry_after(5);
-    let place = Arc::clone(&shared.traces).try_acquire_owned();
+    let place = Arc::clone(&context.shared.traces).try_acquire_owned();
     let place = place.map_err(|_| busy(format!("{MAX_TRACES} traces are running; end one of them")))?;
     let change = Request::Trace(request.clone()).change();
-    let started = shared.backend.handler().trace(&request);
-    shared.audit(&client.caller(), change.as_ref(), started.as_ref().err().map(String::as_str));
+    let started = context.backend().handler().trace(&request);
+    context.audit(change.as_ref(), started.as_ref().err().map(String::as_str));
     let source = started.map_err(busy)?;
-    let end = Instant::now() + Duration::from_millis(request.for_ms.unwrap_or(DURATION_MS.1));
+    let end = Instant::now() + Duration::from_millis(request.for_ms.unwrap_or(DEFAULT_DURATION_MS));
     if let Some(Extension(long)) = long {
         long.may_last_until(end);
     }
@@ -110,9 +110,9 @@ fn request(wanted: Wanted) -> Result<TraceRequest, Problem> {
         (None, None, Some(ip)) => TraceFilter::Ip(ip),
         _ => return Err(bad_query("give one of user, call_id and ip".to_owned())),
     };
-    let for_ms = for_ms.unwrap_or(DURATION_MS.1);
-    if !(1..=DURATION_MS.0).contains(&for_ms) {
-        return Err(bad_query(format!("for_ms must be from 1 to {}", DURATION_MS.0)));
+    let for_ms = for_ms.unwrap_or(DEFAULT_DURATION_MS);
+    if !(1..=MAX_DURATION_MS).contains(&for_ms) {
+        return Err(bad_query(format!("for_ms must be from 1 to {MAX_DURATION_MS}")));
     }
     if count == Some(0) {
         return Err(bad_query("count must be 1 or more".to_owned()));

@@ -1,17 +1,13 @@
 //! Users and their aliases.
 
-use std::sync::Arc;
-
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use strowger_control::protocol::Change;
 
-use super::limited;
+use super::checked_limit;
 use crate::body::{Json, Parameters, Segments};
-use crate::client::Client;
+use crate::context::Context;
 use crate::problem::Problem;
-use crate::shared::Shared;
 use crate::types::{Alias, NewUser, User, UserChange, UserPage, Users};
 
 /// Lists users
@@ -26,13 +22,9 @@ use crate::types::{Alias, NewUser, User, UserChange, UserPage, Users};
     responses((status = 200, description = "The users", body = Users)),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn list(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Parameters(page): Parameters<UserPage>,
-) -> Result<Json<Users>, Problem> {
-    limited(page.limit, UserPage::MOST)?;
-    shared.run(&client, None, move |backend| backend.users(&page)).await.map(Json)
+pub(super) async fn list(context: Context, Parameters(page): Parameters<UserPage>) -> Result<Json<Users>, Problem> {
+    checked_limit(page.limit, UserPage::MAX_LIMIT)?;
+    context.run(None, move |backend| backend.users(&page)).await.map(Json)
 }
 
 /// Adds a user
@@ -46,17 +38,13 @@ pub(super) async fn list(
     request_body = NewUser,
     responses(
         (status = 201, description = "The user", body = User, headers(("Location" = String))),
-        (status = 409, description = "There is such a user or alias", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "There is such a user or alias", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
-pub(super) async fn add(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Json(new): Json<NewUser>,
-) -> Result<impl IntoResponse, Problem> {
+pub(super) async fn add(context: Context, Json(new): Json<NewUser>) -> Result<impl IntoResponse, Problem> {
     let change = Change::new("user add", &new.aor);
-    let user = shared.run(&client, Some(change), move |backend| backend.add_user(&new)).await?;
+    let user = context.run(Some(change), move |backend| backend.add_user(&new)).await?;
     let location = format!("/api/v1/users/{}", escaped(&user.aor));
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(user)))
 }
@@ -70,16 +58,12 @@ pub(super) async fn add(
     params(("user" = String, Path, description = "The address; without a domain, in the first one", example = "alice")),
     responses(
         (status = 200, description = "The user", body = User),
-        (status = 404, description = "There is no such user", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such user", body = Problem),
     ),
     security(("token" = ["viewer"])),
 )]
-pub(super) async fn show(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Segments(user): Segments<String>,
-) -> Result<Json<User>, Problem> {
-    shared.run(&client, None, move |backend| backend.user(&user)).await.map(Json)
+pub(super) async fn show(context: Context, Segments(user): Segments<String>) -> Result<Json<User>, Problem> {
+    context.run(None, move |backend| backend.user(&user)).await.map(Json)
 }
 
 /// Changes a user
@@ -94,13 +78,12 @@ pub(super) async fn show(
     request_body = UserChange,
     responses(
         (status = 200, description = "The user", body = User),
-        (status = 404, description = "There is no such user", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such user", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn change(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments(user): Segments<String>,
     Json(change): Json<UserChange>,
 ) -> Result<Json<User>, Problem> {
@@ -112,7 +95,7 @@ pub(super) async fn change(
         (Some(_), Some(_)) => "user change",
     };
     let action = Change::new(action, &user);
-    shared.run(&client, Some(action), move |backend| backend.change_user(&user, &change)).await.map(Json)
+    context.run(Some(action), move |backend| backend.change_user(&user, &change)).await.map(Json)
 }
 
 /// Removes a user
@@ -126,17 +109,13 @@ pub(super) async fn change(
     params(("user" = String, Path, description = "The address; without a domain, in the first one")),
     responses(
         (status = 204, description = "It is removed"),
-        (status = 404, description = "There is no such user", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such user", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
-pub(super) async fn remove(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
-    Segments(user): Segments<String>,
-) -> Result<StatusCode, Problem> {
+pub(super) async fn remove(context: Context, Segments(user): Segments<String>) -> Result<StatusCode, Problem> {
     let change = Change::new("user rm", &user);
-    shared.run(&client, Some(change), move |backend| backend.remove_user(&user)).await?;
+    context.run(Some(change), move |backend| backend.remove_user(&user)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -154,18 +133,17 @@ pub(super) async fn remove(
     ),
     responses(
         (status = 200, description = "The alias", body = Alias),
-        (status = 404, description = "There is no such user", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "There is such a user, or an alias of another", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such user", body = Problem),
+        (status = 409, description = "There is such a user, or an alias of another", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn add_alias(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments((user, alias)): Segments<(String, String)>,
 ) -> Result<Json<Alias>, Problem> {
     let change = Change::new("user alias add", format!("{alias} {user}"));
-    shared.run(&client, Some(change), move |backend| backend.add_alias(&user, &alias)).await.map(Json)
+    context.run(Some(change), move |backend| backend.add_alias(&user, &alias)).await.map(Json)
 }
 
 /// Removes an alias
@@ -180,17 +158,16 @@ pub(super) async fn add_alias(
     ),
     responses(
         (status = 204, description = "It is removed"),
-        (status = 404, description = "The user has no such alias", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "The user has no such alias", body = Problem),
     ),
     security(("token" = ["administrator"])),
 )]
 pub(super) async fn remove_alias(
-    State(shared): State<Arc<Shared>>,
-    client: Client,
+    context: Context,
     Segments((user, alias)): Segments<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     let change = Change::new("user alias rm", format!("{alias} {user}"));
-    shared.run(&client, Some(change), move |backend| backend.remove_alias(&user, &alias)).await?;
+    context.run(Some(change), move |backend| backend.remove_alias(&user, &alias)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
