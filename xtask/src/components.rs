@@ -6,6 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::vendored;
+
 /// Package of the binary.
 pub(crate) const BINARY: &str = "strowger";
 
@@ -22,14 +24,25 @@ pub(crate) struct Component {
     pub licence: String,
     /// Repository or home page.
     pub repository: Option<String>,
-    /// SHA-256 of the package in the registry.
-    pub checksum: Option<String>,
+    /// Checksum of the package in the registry.
+    pub checksum: Option<Checksum>,
     /// Its authors, as the package names them.
     pub authors: Vec<String>,
     /// Folder with its sources.
     pub folder: PathBuf,
+    /// File with the text of its licence, if it is not in the folder under a usual name.
+    pub licence_file: Option<PathBuf>,
     /// Package URLs of what it contains or uses.
     pub uses: BTreeSet<String>,
+}
+
+/// Checksum of a package, in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Checksum {
+    /// Of `Cargo.lock`.
+    Sha256(String),
+    /// Of the npm registry.
+    Sha512(String),
 }
 
 /// The binary and its components.
@@ -47,6 +60,8 @@ pub(crate) struct Contents {
 struct Bundled {
     /// Package that contains it.
     package: &'static str,
+    /// Type of its package URL: `npm` for packages of that registry, else `generic`.
+    kind: &'static str,
     /// Name.
     name: &'static str,
     /// File of the package that states the version.
@@ -62,6 +77,7 @@ struct Bundled {
 const BUNDLED: [Bundled; 3] = [
     Bundled {
         package: "libsqlite3-sys",
+        kind: "generic",
         name: "sqlite",
         file: "sqlite3/sqlite3.h",
         before: "#define SQLITE_VERSION ",
@@ -70,6 +86,7 @@ const BUNDLED: [Bundled; 3] = [
     },
     Bundled {
         package: "libmimalloc-sys",
+        kind: "generic",
         name: "mimalloc",
         file: "c_src/mimalloc/v3/include/mimalloc.h",
         before: "#define MI_MALLOC_VERSION ",
@@ -78,6 +95,7 @@ const BUNDLED: [Bundled; 3] = [
     },
     Bundled {
         package: BINARY,
+        kind: "npm",
         name: "uplot",
         file: "src/plot/uplot/uPlot.iife.min.js",
         before: "/uPlot (",
@@ -99,6 +117,7 @@ pub(crate) fn read(root: &Path, options: &[String]) -> Result<Contents, String> 
     let metadata = serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).map_err(|error| format!("Cargo.lock: {error}"))?;
     let mut contents = of_metadata(&metadata, &linked, &checksums(&lock));
+    add_vendored(root, &mut contents)?;
     add_bundled(root, &mut contents)?;
     Ok(contents)
 }
@@ -164,7 +183,7 @@ fn of_metadata(
         purls.insert(text(&package["id"]), purl.clone());
         let manifest = PathBuf::from(text(&package["manifest_path"]));
         contents.components.push(Component {
-            checksum: checksums.get(&key).cloned(),
+            checksum: checksums.get(&key).cloned().map(Checksum::Sha256),
             name: key.0,
             version: key.1,
             purl,
@@ -173,6 +192,7 @@ fn of_metadata(
             repository: package["repository"].as_str().or(package["homepage"].as_str()).map(str::to_owned),
             authors: list(&package["authors"]).map(text).collect(),
             folder: manifest.parent().unwrap_or(&manifest).to_path_buf(),
+            licence_file: None,
             uses: BTreeSet::new(),
         });
     }
@@ -193,6 +213,15 @@ fn of_metadata(
     contents
 }
 
+/// Adds the JavaScript of the administration page, which one of the workspace's own crates contains.
+fn add_vendored(root: &Path, contents: &mut Contents) -> Result<(), String> {
+    for component in vendored::read(root)? {
+        contents.uses.insert(component.purl.clone());
+        contents.components.push(component);
+    }
+    Ok(())
+}
+
 /// Adds what packages contain besides their own code.
 fn add_bundled(root: &Path, contents: &mut Contents) -> Result<(), String> {
     for bundled in &BUNDLED {
@@ -211,8 +240,11 @@ fn add_bundled(root: &Path, contents: &mut Contents) -> Result<(), String> {
                 bundled.before
             )
         })?;
-        let purl = format!("pkg:generic/{}@{version}", bundled.name);
+        let purl = format!("pkg:{}/{}@{version}", bundled.kind, bundled.name);
         package.map_or(&mut contents.uses, |package| &mut package.uses).insert(purl.clone());
+        if contents.components.iter().any(|component| component.purl == purl) {
+            continue;
+        }
         contents.components.push(Component {
             name: bundled.name.to_owned(),
             version,
@@ -257,7 +289,13 @@ mod tests {
         let named = |name: &str| contents.components.iter().find(|component| component.name == name);
         let sqlite = named("libsqlite3-sys").expect("it is linked");
         assert!(sqlite.uses.iter().any(|purl| purl.starts_with("pkg:generic/sqlite@3.")), "{sqlite:?}");
-        assert_eq!(sqlite.checksum.as_ref().map(String::len), Some(64));
+        assert!(matches!(&sqlite.checksum, Some(Checksum::Sha256(hex)) if hex.len() == 64), "{sqlite:?}");
+        for vendored in ["preact", "htm", "uplot"] {
+            let found: Vec<_> = contents.components.iter().filter(|component| component.name == vendored).collect();
+            let [one] = found.as_slice() else { panic!("{vendored}: {found:?}") };
+            assert!(matches!(&one.checksum, Some(Checksum::Sha512(hex)) if hex.len() == 128), "{one:?}");
+            assert!(one.purl.starts_with("pkg:npm/") && contents.uses.contains(&one.purl), "{one:?}");
+        }
         assert!(named("tokio").is_some_and(|tokio| tokio.licence == "MIT"));
         assert!(contents.uses.iter().any(|purl| purl.starts_with("pkg:cargo/tokio@")), "{:?}", contents.uses);
         for not_linked in ["cc", "syn", "serde_derive", "tempfile", "gungraun", "strowger-shard", "aya"] {

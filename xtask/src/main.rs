@@ -13,6 +13,7 @@ mod sample;
 mod sbom;
 mod source;
 mod specs;
+mod vendored;
 mod violation;
 
 use std::path::{Path, PathBuf};

@@ -37,7 +37,11 @@ fn texts(root: &Path, component: &Component) -> Result<Vec<String>, String> {
     if component.licence == "blessing" {
         return Ok(vec![format!("{} is in the public domain.", component.name)]);
     }
-    let is_bundled = component.purl.starts_with("pkg:generic/");
+    if let Some(file) = &component.licence_file {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        return Ok(vec![tidy(&text)]);
+    }
+    let is_bundled = !component.purl.starts_with("pkg:cargo/");
     let folders = component.folder.ancestors().take(if is_bundled { MAX_ABOVE + 1 } else { 1 });
     if let Some(found) = folders.map(licences_in).find(|found| !found.is_empty()) {
         return Ok(found);
@@ -91,7 +95,13 @@ mod tests {
         {
             assert!(printed.contains(expected), "{expected}");
         }
-        assert!(printed.contains("Daan Leijen"), "mimalloc's licence");
+        for (name, holder) in [("mimalloc", "Daan Leijen"), ("preact", "Jason Miller"), ("uplot", "Leon Sorokin")] {
+            assert!(printed.contains(holder), "{name}'s licence");
+        }
+        assert!(
+            printed.contains("\nhtm 3.") && printed.contains("\npreact 11."),
+            "the administration page's libraries"
+        );
     }
 
     #[test]

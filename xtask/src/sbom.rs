@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::components::{BINARY, Component, Contents};
+use crate::components::{BINARY, Checksum, Component, Contents};
 
 /// Returns the document. `time` is when the sources were last changed, in seconds since 1970.
 pub(crate) fn document(contents: &Contents, time: u64) -> Value {
@@ -40,7 +40,11 @@ fn component(one: &Component) -> Value {
         "licenses": [{"expression": one.licence}],
     });
     if let Some(checksum) = &one.checksum {
-        value["hashes"] = json!([{"alg": "SHA-256", "content": checksum}]);
+        let (algorithm, hex) = match checksum {
+            Checksum::Sha256(hex) => ("SHA-256", hex),
+            Checksum::Sha512(hex) => ("SHA-512", hex),
+        };
+        value["hashes"] = json!([{"alg": algorithm, "content": hex}]);
     }
     if let Some(url) = &one.repository {
         value["externalReferences"] = json!([{"type": "website", "url": url}]);

@@ -21,6 +21,7 @@ struct Package {
     name: String,
     version: String,
     license: String,
+    repository: String,
     /// Checksum of the package as the registry gives it.
     integrity: String,
     files: Vec<Copied>,
@@ -71,10 +72,11 @@ fn foreign_files_are_those_of_the_registry() {
     let list = fs::read_to_string(web().join("../vendor.json")).expect("the list");
     let list: Vendor = serde_json::from_str(&list).expect("JSON");
     let mut expected = Vec::new();
-    for Package { name, version, license, integrity, files } in list.packages {
+    for Package { name, version, license, repository, integrity, files } in list.packages {
         assert!(!version.is_empty() && integrity.starts_with("sha512-"), "{name}");
         assert!(["MIT", "Apache-2.0"].contains(&license.as_str()), "{name} is under {license}");
         assert!(files.iter().any(|file| file.original == "LICENSE"), "the licence of {name} is missing");
+        assert!(repository.starts_with("https://"), "{name}: {repository}");
         for Copied { file, original, sha256, changed } in files {
             let mut text = fs::read_to_string(web().join("vendor").join(&file)).expect("a text");
             if let Some(Change { before, after }) = changed {
