@@ -50,6 +50,26 @@ error = JsonStrictValidator(SchemaVersion.V1_5).validate_str(open(sys.argv[1]).r
 sys.exit(f"the bill of materials is not CycloneDX 1.5: {error}" if error else 0)
 END
 
+say "the jail of fail2ban"
+if have fail2ban-client; then
+    # The machine's own configuration with the package's files, of which fail2ban only prints what it would do.
+    cp -r /etc/fail2ban "$work/fail2ban"
+    rm -f "$work"/fail2ban/*/strowger.*
+    cp -r "$work/files/etc/fail2ban/." "$work/fail2ban"
+    jails() { fail2ban-client -c "$work/fail2ban" -d; }
+    jails >"$work/jails"
+    ! grep "'strowger'" "$work/jails" || { echo "FAILED: the jail is on, unasked (above)" && exit 1; }
+    printf '[strowger]\nenabled = true\n' >"$work/fail2ban/jail.d/strowger.local"
+    jails >"$work/jails"
+    for expected in "\['add', 'strowger', 'systemd'\]" "'strowger', 'addjournalmatch', .*_SYSTEMD_UNIT=strowger.service" \
+        "'strowger', 'addfailregex'.*wrong-password"; do
+        grep -q "$expected" "$work/jails" || { grep strowger "$work/jails" && echo "FAILED: no $expected" && exit 1; }
+    done
+else
+    echo "SKIPPED: the jail: fail2ban is not installed (sudo apt-get install fail2ban)"
+    [ "${STROWGER_REQUIRE_INTEROP:-}" != 1 ]
+fi
+
 say "a fresh Debian in $work"
 # With the packages that ours needs, because the installation has no network.
 root=$work/root
