@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use strowger_interop::{Answerer, Config, Load, Program, Prometheus, free_port, wait_until};
+use strowger_interop::{
+    Answerer, Certificate, Config, Load, PATIENCE, Program, Prometheus, free_port, poll, wait_until,
+};
 
 fn monitoring(file: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../docs/operating/monitoring", file].iter().collect()
@@ -15,14 +17,26 @@ fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
-/// Returns the expressions of a dashboard, with its variables replaced.
-fn expressions(dashboard: &Value) -> Vec<String> {
+fn dashboard() -> Value {
+    let text = std::fs::read_to_string(monitoring("grafana-dashboard.json")).expect("it is published");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+/// Returns the expression of a query or an annotation, with the variables of the dashboard replaced.
+fn expression(of: &Value) -> String {
+    let text = of["expr"].as_str().expect("an expression");
+    text.replace("$job", "strowger").replace("$instance", ".*").replace("$__rate_interval", "1m")
+}
+
+/// Returns the titles of panels and their queries.
+fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let panels = dashboard["panels"].as_array().expect("panels").iter();
-    let targets = panels.flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
-    let annotations = dashboard["annotations"]["list"].as_array().expect("annotations").clone();
-    let replaced =
-        |text: &str| text.replace("$job", "strowger").replace("$instance", ".*").replace("$__rate_interval", "1m");
-    targets.chain(annotations).map(|one| replaced(one["expr"].as_str().expect("an expression"))).collect()
+    let of_panel = |panel: &Value| {
+        let title = panel["title"].as_str().expect("a title").to_owned();
+        let targets = panel["targets"].as_array().cloned().unwrap_or_default();
+        targets.iter().map(|target| (title.clone(), expression(target))).collect::<Vec<_>>()
+    };
+    panels.flat_map(of_panel).collect()
 }
 
 #[test]
@@ -68,12 +82,6 @@ fn prometheus_sees_the_calls_of_a_load_run_and_the_end_of_the_server() {
         prometheus.value("histogram_quantile(0.5, strowger_request_processing_seconds_bucket{method=\"INVITE\"})");
     assert!(median.is_some_and(|seconds| (1e-6..0.1).contains(&seconds)), "{median:?}");
 
-    let dashboard = std::fs::read_to_string(monitoring("grafana-dashboard.json")).expect("it is published");
-    let dashboard: Value = serde_json::from_str(&dashboard).expect("JSON");
-    for expression in expressions(&dashboard) {
-        // An error in it fails the test.
-        drop(prometheus.query(&expression));
-    }
     let is_evaluated = || {
         let groups = prometheus.get("/api/v1/rules");
         let rules = groups["groups"][0]["rules"].as_array().expect("rules").clone();
@@ -89,4 +97,57 @@ fn prometheus_sees_the_calls_of_a_load_run_and_the_end_of_the_server() {
             .as_array()
             .is_some_and(|all| all.iter().any(|one| one["labels"]["alertname"] == "StrowgerDown"))
     });
+}
+
+/// Two members over UDP and TLS, with trunks and a balancer. A part of their calls finds a trunk's first target dead.
+#[test]
+fn every_query_of_the_dashboard_has_data_while_a_server_is_used() {
+    if !(Program::Prometheus.available() && Program::OpenSsl.available()) {
+        return;
+    }
+    let certificate = Certificate::new("example.com", Ipv4Addr::LOCALHOST.into());
+    let target = Answerer::start("udp", loopback(), "");
+    let carrier = Config::default().start();
+    let (http, peers) = (loopback(), [loopback(), loopback()]);
+    let member = |number: usize, http: &str| {
+        let mut more = format!("[cluster]\npeers = {peers:?}\nlisten = \"{}\"\nmember = {number}\n", peers[number - 1]);
+        more.push_str(&format!("[admin]\nlisten = \"{http}\"\n{}", certificate.section()));
+        more.push_str(&format!(
+            "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:{}\", {{ uri = \"{}\", priority = 1 }}]\n\
+             [[trunk]]\nname = \"account\"\ntargets = [\"sip:{}\"]\nregister = true\nusername = \"alice\"\n\
+             password = \"secret of alice\"\nfrom = \"sip:alice@example.com\"\n\
+             [[balancer]]\nname = \"pool\"\npolicy = \"round-robin\"\ntargets = [\"{}\"]\n\
+             [[route]]\nmatch = {{ domain = \"pool.test\" }}\naction = \"proxy\"\nbalance = \"pool\"\n\
+             [[route]]\nmatch = {{ domain = \"trunk.test\" }}\naction = \"proxy\"\ntrunk = \"carrier\"\n",
+            loopback(),
+            target.uri(),
+            carrier.address(),
+            target.uri()
+        ));
+        let listeners = vec![format!("tls:{}", loopback())];
+        Config { more, listeners, key: Some(*b"a key of members"), ..Config::open() }.start()
+    };
+    let (server, _other) = (member(1, &http.to_string()), member(2, "off"));
+    let prometheus = Prometheus::start(&monitoring("strowger.rules.yml"), http);
+    let calls = |domain: &str| {
+        Load::start(&format!(
+            "--to udp:{} --callee remote --domain {domain} --users 20 --rate 20 --time 60s --seed 7 --set hold=none",
+            server.address()
+        ))
+    };
+    let loads = ["pool.test", "trunk.test"].map(calls);
+    let queries = queries(&dashboard());
+    assert!(queries.len() > 50, "{}", queries.len());
+    // A quantile of nothing is not a number.
+    let is_empty = |query: &str| !prometheus.query(query).iter().any(|(_, value)| value.is_finite());
+    let empty = || queries.iter().filter(|(_, query)| is_empty(query)).collect::<Vec<_>>();
+    let all = poll(PATIENCE, || empty().is_empty().then_some(()));
+    assert!(all.is_some(), "panels and their queries without data: {:#?}\n{}", empty(), server.status());
+    for annotation in dashboard()["annotations"]["list"].as_array().expect("annotations") {
+        // A server that has not been restarted has none, but an error in it fails the test.
+        drop(prometheus.query(&expression(annotation)));
+    }
+    for load in loads {
+        drop(load.end(PATIENCE));
+    }
 }

@@ -17,7 +17,8 @@ use strowger_registrar::MemberId;
 use strowger_shard::{CallDestination, Listener, ListenerState, NextHopName, NextHopOwner, Snapshot};
 use strowger_trunk::State;
 use strowger_worker::{
-    Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, STREAM_TRANSPORTS, TransportCount, WorkerStatus,
+    Account, DestinationTimes, Fleet, OverloadStatus, SHARDS_PER_WORKER, STREAM_TRANSPORTS, TransportCount,
+    WorkerStatus,
 };
 
 use crate::resolver::Resolver;
@@ -72,35 +73,36 @@ fn overload(now: &OverloadStatus, snapshot: &Snapshot) -> Overload {
     }
 }
 
+fn counts_of(times: &DurationHistogram) -> protocol::SetupTimes {
+    protocol::SetupTimes { counts: times.counts().to_vec(), sum_s: times.sum().as_secs_f64() }
+}
+
 fn call_setup(times: &SetupTimes) -> CallSetup {
-    let shown = |times: &DurationHistogram| protocol::SetupTimes {
-        counts: times.counts().to_vec(),
-        sum_s: times.sum().as_secs_f64(),
-    };
     let SetupTimes { ringing, answered, rejected, cancelled } = times;
     CallSetup {
-        ringing: shown(ringing),
-        answered: shown(answered),
-        rejected: shown(rejected),
-        cancelled: shown(cancelled),
+        ringing: counts_of(ringing),
+        answered: counts_of(answered),
+        rejected: counts_of(rejected),
+        cancelled: counts_of(cancelled),
     }
 }
 
-/// Returns the times of call setup of the trunks and targets of the configuration.
+/// Returns the times of the calls to the trunks and targets of the configuration.
 pub(crate) fn call_setups(fleet: &Fleet, snapshot: &Snapshot) -> Vec<DestinationSetup> {
     let members = || snapshot.sets().flat_map(|(set, _)| set.members()).map(|member| &member.target);
     let targets: BTreeMap<_, _> = members().map(|target| (target.id(), target)).collect();
-    let named = |(to, times): (&CallDestination, &SetupTimes)| {
+    let named = |(to, times): (&CallDestination, &DestinationTimes)| {
         let trunk = to.trunk.and_then(|id| snapshot.trunks.iter().find(|trunk| trunk.id() == id));
         let target = to.target.and_then(|id| targets.get(&id));
         (trunk.is_some() || target.is_some()).then(|| DestinationSetup {
             trunk: trunk.map(|trunk| trunk.name.to_string()),
             set: target.map(|target| target.set().to_owned()),
             target: target.map(|target| lossy(target.uri())),
-            setup: call_setup(times),
+            setup: call_setup(&times.setup),
+            response: counts_of(&times.response),
         })
     };
-    fleet.setups().iter().filter_map(named).collect()
+    fleet.destination_times().iter().filter_map(named).collect()
 }
 
 fn load(worker: &WorkerStatus) -> WorkerLoad {

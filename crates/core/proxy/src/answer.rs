@@ -13,6 +13,7 @@ use crate::context::{self, BestResponse, BranchState, BranchTimer, CurrentDestin
 use crate::engine::{CallProgress, Proxy, ProxyCallbacks};
 use crate::fork::{NO_TARGET_RETRY_AFTER, enqueue};
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
+use crate::response_times::FirstResponse;
 use crate::target::Target;
 use crate::{forward, local};
 
@@ -64,7 +65,7 @@ impl Proxy {
         let repeated = branch.state != BranchState::Pending;
         let counted = if branch.has_timer_c_fired && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
         let (flow, begun) = (branch.flow, branch.invite_sent_at);
-        branch.has_response = true;
+        let first = branch.note_response();
         match branch.request_guard.take() {
             Some(work) if status == Status::SERVICE_UNAVAILABLE => work.handle_failure(now),
             Some(work) => work.handle_final(now),
@@ -77,6 +78,7 @@ impl Proxy {
             branch.state = BranchState::Final(counted);
             let reported = branch.take_reported();
             context.call_guard = seat;
+            self.record_first(now, first);
             match begun {
                 Some(begun) => self.on_call_answered(now, flow, begun),
                 None => self.on_answer(now, flow),
@@ -84,6 +86,7 @@ impl Proxy {
             self.on_success(now, index, message, status, reported);
             return;
         }
+        self.record_first(now, first);
         if repeated {
             return;
         }
@@ -98,6 +101,13 @@ impl Proxy {
             self.on_failure(now, index, client, message, counted);
         }
         self.finish_if_done(now, index);
+    }
+
+    #[inline]
+    fn record_first(&mut self, now: Timestamp, first: Option<FirstResponse>) {
+        if let Some(first) = first {
+            self.response_times.record(now, first);
+        }
     }
 
     fn on_success(
@@ -274,13 +284,14 @@ impl Proxy {
         let (server, answered, is_invite) = (context.server, context.is_answered, context.is_invite);
         let Some(branch) = context.branch_mut(client) else { return };
         let (flow, progress, destination) = (branch.flow, branch.state, branch.destination());
-        branch.has_response = true;
+        let first = branch.note_response();
         if let Some(work) = &mut branch.request_guard {
             work.handle_provisional(now, status.code());
         }
         if core::mem::take(&mut branch.is_cancel_pending) {
             self.transactions.cancel(now, client);
         }
+        self.record_first(now, first);
         if progress == BranchState::Pending {
             self.on_sign_of_life(now, flow);
         }

@@ -11,6 +11,7 @@ use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
 use crate::forward_params::OwnedForwarding;
+use crate::response_times::FirstResponse;
 use crate::target::{CallDestination, NextHopKind, SentAs, Target};
 
 /// State of a branch.
@@ -78,6 +79,16 @@ impl Branch {
     /// Whether it is still pending at one of several next hops that many requests share.
     pub(crate) fn has_alternative_hops(&self) -> bool {
         self.hop_kind.is_shared() && matches!(self.timer, Some((_, BranchTimer::Failover)))
+    }
+
+    /// Notes that its peer has responded. Returns the first response to an INVITE if the destination has a name.
+    #[inline]
+    pub(crate) fn note_response(&mut self) -> Option<FirstResponse> {
+        if core::mem::replace(&mut self.has_response, true) {
+            return None;
+        }
+        let (from, sent_at) = (self.destination(), self.invite_sent_at?);
+        (from != CallDestination::default()).then_some(FirstResponse { from, sent_at })
     }
 
     /// Sets the final state and releases what the branch holds.

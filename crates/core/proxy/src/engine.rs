@@ -8,7 +8,9 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 use strowger_balancer::CallGuard;
-use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
+use strowger_foundation::{
+    Buf, ConnId, DurationHistogram, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup,
+};
 use strowger_locate::{Cause, Hop, LocateQuery, Outages, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
@@ -18,6 +20,7 @@ use crate::branch::BranchOwner;
 use crate::context::{BestResponse, Branch, BranchState, BranchTimer, PendingQuery, ResponseContext};
 use crate::listener::Listeners;
 use crate::policy::OverloadControl;
+use crate::response_times::ResponseTimes;
 use crate::routing::RouteKeys;
 use crate::shared_branches::SharedBranches;
 use crate::target::{CallDestination, SentAs, Target};
@@ -193,6 +196,7 @@ pub struct Proxy {
     pub(crate) next_question: u32,
     pub(crate) questions: VecDeque<(QueryId, LocateQuery)>,
     pub(crate) progress: VecDeque<CallProgress>,
+    pub(crate) response_times: ResponseTimes,
     pub(crate) hop_events: VecDeque<NextHopEvent>,
     /// Users of own requests whose transaction ended without a response.
     pub(crate) failed: VecDeque<u32>,
@@ -229,6 +233,7 @@ impl Proxy {
             next_question: 0,
             questions: VecDeque::new(),
             progress: VecDeque::new(),
+            response_times: ResponseTimes::new(ring.current().derive("response-times").table64(&[])),
             hop_events: VecDeque::new(),
             failed: VecDeque::new(),
         }
@@ -273,6 +278,11 @@ impl Proxy {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Visits the times from an INVITE sent to a trunk or balanced target until its first response.
+    pub fn for_each_response_time(&self, visit: impl FnMut(CallDestination, &DurationHistogram)) {
+        self.response_times.for_each(visit);
     }
 
     //= rfc3261#16.10:cancels

@@ -32,6 +32,7 @@ mod listener;
 pub mod local;
 mod overload;
 mod policy;
+mod response_times;
 pub mod routing;
 mod shared_branches;
 mod stateless;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use strowger_auth::{Authenticator, NonceWindows};
 use strowger_calls::{CallView, Calls, Limits, SetupTimes};
-use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
+use strowger_foundation::{ConnId, DurationHistogram, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
 use strowger_locate::{LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::{Kind, Message, Method, Peek, Status};
 use strowger_overload::{Neighbours, ProvenSources, Shedding};
@@ -391,6 +391,11 @@ impl Shard {
     /// Visits the times of call setup by trunk and balanced target.
     pub fn for_each_setup(&self, visit: impl FnMut(CallDestination, &SetupTimes)) {
         self.setup_times.for_each(visit);
+    }
+
+    /// Visits the times from an INVITE sent to a trunk or balanced target until its first response, 100 included.
+    pub fn for_each_response_time(&self, visit: impl FnMut(CallDestination, &DurationHistogram)) {
+        self.proxy.for_each_response_time(visit);
     }
 
     /// Visits each trunk that this shard registers with, and the registration's status.

@@ -464,6 +464,15 @@ fn call_setup_is_timed_by_the_trunk_that_decides() {
         all.push((to.trunk, to.target, sums));
     });
     assert_eq!(all, [(Some(Trunk::id_of("carrier")), None, [2, 2, 2, 0])], "a user's phone is no destination");
+    let mut responses = Vec::new();
+    world.shard.for_each_response_time(|to, times| responses.push((to.trunk, to.target, *times)));
+    let [(trunk, None, times)] = responses.as_slice() else { panic!("{responses:?}") };
+    assert_eq!(*trunk, Some(Trunk::id_of("carrier")));
+    assert_eq!(
+        (times.counts().iter().sum::<u64>(), times.sum()),
+        (2, Duration::from_secs(2)),
+        "the 180s, not the rest"
+    );
 }
 
 #[test]

@@ -45,6 +45,7 @@ fn full() -> Scrape {
         set: target.map(|_| "pstn".to_owned()),
         target: target.map(str::to_owned),
         setup: status.call_setup.clone(),
+        response: status.call_setup.ringing.clone(),
     };
     let setups = vec![of(Some("good"), None), of(None, Some("sip:192.0.2.1")), of(Some("good"), None)];
     status.counters.get_mut("shards").expect("a part").insert("calls".to_owned(), 9);
@@ -175,6 +176,9 @@ fn the_text_has_each_series_once_and_escapes_names() {
         "strowger_call_setup_seconds_count{result=\"cancelled\"} 4",
         "strowger_trunk_call_setup_seconds_count{trunk=\"good\",result=\"cancelled\"} 8",
         "strowger_trunk_call_ringing_seconds_bucket{trunk=\"good\",le=\"0.001\"} 6",
+        "strowger_trunk_response_seconds_count{trunk=\"good\"} 8",
+        "strowger_trunk_response_seconds_bucket{trunk=\"good\",le=\"0.001\"} 6",
+        "strowger_target_response_seconds_sum{balancer=\"pstn\",target=\"sip:192.0.2.1\"} 200.0",
         "strowger_target_call_setup_seconds_count{balancer=\"pstn\",target=\"sip:192.0.2.1\",result=\"cancelled\"} 4",
         "strowger_packet_time_seconds_count{part=\"t_sip\"} 3",
     ] {

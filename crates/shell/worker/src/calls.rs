@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use strowger_calls::{CallView, SetupTimes, State};
-use strowger_foundation::{ConnId, Timestamp, Transport};
+use strowger_foundation::{ConnId, DurationHistogram, Timestamp, Transport};
 use strowger_shard::CallDestination;
 
 use crate::worker_times::WorkerTimes;
@@ -81,8 +81,25 @@ impl CallList {
     }
 }
 
-/// Times of call setup by trunk and balanced target.
-pub type SetupsByDestination = BTreeMap<CallDestination, SetupTimes>;
+/// Times of the calls to a trunk or balanced target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DestinationTimes {
+    /// Times of call setup.
+    pub setup: SetupTimes,
+    /// Times from an INVITE sent there until its first response, 100 included.
+    pub response: DurationHistogram,
+}
+
+impl DestinationTimes {
+    /// Adds all times of `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.setup.add(&other.setup);
+        self.response.add(&other.response);
+    }
+}
+
+/// Times of calls by trunk and balanced target.
+pub type TimesByDestination = BTreeMap<CallDestination, DestinationTimes>;
 
 /// A trunk that the server registers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,8 +119,8 @@ pub(crate) enum WorkerQuery {
     EndCalls(Arc<[u8]>, SyncSender<CallList>),
     /// Lists the trunk registrations of its shards.
     Accounts(SyncSender<Vec<Account>>),
-    /// Lists the times of call setup of its shards by destination.
-    Setups(SyncSender<SetupsByDestination>),
+    /// Lists the times of the calls of its shards by destination.
+    DestinationTimes(SyncSender<TimesByDestination>),
     /// Returns the peers of those of these connections that are its own.
     Peers(Arc<[ConnId]>, SyncSender<Vec<(ConnId, SocketAddr)>>),
     /// Returns the times of its packets; `None` if timing is off.

@@ -20,7 +20,7 @@ use strowger_overload::SourceMemory;
 
 use crate::admission::Admission;
 use crate::affinity;
-use crate::calls::{Account, CallList, SetupsByDestination, WorkerQuery};
+use crate::calls::{Account, CallList, TimesByDestination, WorkerQuery};
 use crate::connection_index::ConnectionIndex;
 use crate::datagram_socket::{DatagramSocket, Receiving};
 use crate::fleet_times::FleetTimesReader;
@@ -366,12 +366,12 @@ impl Fleet {
         all
     }
 
-    /// Returns the times of call setup by trunk and balanced target. Those of a worker that does not answer in time are
+    /// Returns the times of calls by trunk and balanced target. Those of a worker that does not answer in time are
     /// missing.
     #[must_use]
-    pub fn setups(&self) -> SetupsByDestination {
-        let mut all = SetupsByDestination::new();
-        for (to, times) in self.query_workers(WorkerQuery::Setups).into_iter().flatten().flatten() {
+    pub fn destination_times(&self) -> TimesByDestination {
+        let mut all = TimesByDestination::new();
+        for (to, times) in self.query_workers(WorkerQuery::DestinationTimes).into_iter().flatten().flatten() {
             all.entry(to).or_default().add(&times);
         }
         all

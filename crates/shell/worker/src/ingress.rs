@@ -153,7 +153,7 @@ impl<M: ShardFactory> Ingress<M> {
                 WorkerQuery::Calls(limit, reply) => drop(reply.try_send(self.host.calls(now, limit))),
                 WorkerQuery::EndCalls(call_id, reply) => drop(reply.try_send(self.host.end_calls(now, &call_id))),
                 WorkerQuery::Accounts(reply) => drop(reply.try_send(self.host.accounts(now))),
-                WorkerQuery::Setups(reply) => drop(reply.try_send(self.host.setups(now))),
+                WorkerQuery::DestinationTimes(reply) => drop(reply.try_send(self.host.destination_times(now))),
                 WorkerQuery::Peers(ids, reply) => drop(reply.try_send(self.host.io.streams.peers(&ids))),
                 WorkerQuery::Times(reply) => drop(reply.try_send(self.host.times())),
             }

@@ -69,7 +69,7 @@ mod worker_handle;
 mod worker_io;
 mod worker_times;
 
-pub use calls::{Account, CallInfo, CallList, SetupsByDestination};
+pub use calls::{Account, CallInfo, CallList, DestinationTimes, TimesByDestination};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, PreparedSockets, SHARDS_PER_WORKER, shards_of};
 pub use fleet_times::{FleetTimes, FleetTimesReader};
 pub use handover::{HANDOVER_QUEUE, MIN_RING_CAPACITY};

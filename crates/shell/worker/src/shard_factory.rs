@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use strowger_calls::{CallView, SetupTimes};
-use strowger_foundation::{Flow, KeyRing, ShardId, Timestamp, Wakeup};
+use strowger_foundation::{DurationHistogram, Flow, KeyRing, ShardId, Timestamp, Wakeup};
 use strowger_locate::{NameCache, Outages};
 use strowger_message::{PartialPeek, Peek};
 use strowger_overload::ControllerStatus;
@@ -30,6 +30,8 @@ pub(crate) trait StateMachine {
     fn for_each_account(&self, now: Timestamp, visit: &mut dyn FnMut(&str, strowger_trunk::Status));
     /// Visits the times of call setup by destination.
     fn for_each_setup(&self, _visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {}
+    /// Visits the times until a destination's first response.
+    fn for_each_response_time(&self, _visit: &mut dyn FnMut(CallDestination, &DurationHistogram)) {}
 }
 
 impl StateMachine for Shard {
@@ -75,6 +77,10 @@ impl StateMachine for Shard {
 
     fn for_each_setup(&self, visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {
         Self::for_each_setup(self, visit);
+    }
+
+    fn for_each_response_time(&self, visit: &mut dyn FnMut(CallDestination, &DurationHistogram)) {
+        Self::for_each_response_time(self, visit);
     }
 }
 

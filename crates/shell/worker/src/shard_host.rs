@@ -11,7 +11,7 @@ use strowger_message::{Fault, PartialPeek, Peek};
 use strowger_net as net;
 
 use crate::admission::Admission;
-use crate::calls::{Account, CallList, SetupsByDestination};
+use crate::calls::{Account, CallList, TimesByDestination};
 use crate::datagram_socket::{DatagramSocket, DeliveryFailure};
 use crate::listener_socket::ListenerSocket;
 use crate::log_interval::LogInterval;
@@ -350,12 +350,13 @@ impl<M: ShardFactory> ShardHost<M> {
         list
     }
 
-    /// Returns the times of call setup of the shards by destination.
-    pub(crate) fn setups(&mut self, now: Timestamp) -> SetupsByDestination {
-        let mut all = SetupsByDestination::new();
+    /// Returns the times of the calls of the shards by destination.
+    pub(crate) fn destination_times(&mut self, now: Timestamp) -> TimesByDestination {
+        let mut all = TimesByDestination::new();
         for index in 0..self.slots.len() {
             self.run(index, now, &[], |machine| {
-                machine.for_each_setup(&mut |to, times| all.entry(to).or_default().add(times));
+                machine.for_each_setup(&mut |to, times| all.entry(to).or_default().setup.add(times));
+                machine.for_each_response_time(&mut |to, times| all.entry(to).or_default().response.add(times));
             });
         }
         all

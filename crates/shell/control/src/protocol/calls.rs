@@ -64,7 +64,7 @@ pub struct SetupTimes {
     pub sum_s: f64,
 }
 
-/// Times of call setup of the calls to a trunk or to a balancer's target.
+/// Times of the calls to a trunk or to a balancer's target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DestinationSetup {
     /// Name of the trunk.
@@ -76,6 +76,9 @@ pub struct DestinationSetup {
     /// URI of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The times.
+    /// The times of call setup.
     pub setup: CallSetup,
+    /// Times from an INVITE sent there until its first response, 100 included.
+    #[serde(default)]
+    pub response: SetupTimes,
 }

@@ -57,25 +57,25 @@ pub(crate) fn setup(to: &mut Encoder<'_>, setup: &CallSetup) -> fmt::Result {
     to.histograms(&Family::seconds("call_setup", help), &setup_bounds(), samples)
 }
 
-/// Writes the times of call setup by trunk and by target, at most [`MAX_TARGETS`] of each.
+/// Writes the times of calls by trunk and by target, at most [`MAX_TARGETS`] of each.
 pub(crate) fn setups(to: &mut Encoder<'_>, setups: &[DestinationSetup]) -> fmt::Result {
     let of_trunk = |setup: &DestinationSetup| setup.trunk.clone().map(|trunk| vec![("trunk", trunk)]);
     let of_target = |setup: &DestinationSetup| {
         let (set, target) = (setup.set.clone()?, setup.target.clone()?);
         Some(vec![("balancer", set), ("target", target)])
     };
-    setups_by(to, ["trunk_call_ringing", "trunk_call_setup"], setups, &of_trunk)?;
-    setups_by(to, ["target_call_ringing", "target_call_setup"], setups, &of_target)
+    setups_by(to, ["trunk_response", "trunk_call_ringing", "trunk_call_setup"], setups, &of_trunk)?;
+    setups_by(to, ["target_response", "target_call_ringing", "target_call_setup"], setups, &of_target)
 }
 
 fn setups_by(
     to: &mut Encoder<'_>,
-    [ringing, setup]: [&str; 2],
+    [response, ringing, setup]: [&str; 3],
     setups: &[DestinationSetup],
     labels: &dyn Fn(&DestinationSetup) -> Option<Labels>,
 ) -> fmt::Result {
     // A destination that is both has the trunk's calls beside others.
-    let mut all: BTreeMap<Labels, [TimeBuckets; 4]> = BTreeMap::new();
+    let mut all: BTreeMap<Labels, [TimeBuckets; 5]> = BTreeMap::new();
     for one in setups {
         let Some(labels) = labels(one) else { continue };
         if all.len() >= MAX_TARGETS && !all.contains_key(&labels) {
@@ -83,13 +83,17 @@ fn setups_by(
         }
         let CallSetup { ringing, answered, rejected, cancelled } = &one.setup;
         let sums = all.entry(labels).or_default();
-        sums.iter_mut().zip([ringing, answered, rejected, cancelled]).for_each(|(sum, one)| sum.add(&buckets(one)));
+        let parts = [&one.response, ringing, answered, rejected, cancelled];
+        sums.iter_mut().zip(parts).for_each(|(sum, one)| sum.add(&buckets(one)));
     }
+    let help = "Time from an INVITE sent to this destination to its first response, 100 included.";
+    let samples = all.iter().map(|(labels, [response, ..])| (labels.clone(), response));
+    to.histograms(&Family::seconds(response, help), &setup_bounds(), samples)?;
     let help = "Time from an INVITE to the first provisional response of this destination other than 100.";
-    let samples = all.iter().map(|(labels, [ringing, ..])| (labels.clone(), ringing));
+    let samples = all.iter().map(|(labels, [_, ringing, ..])| (labels.clone(), ringing));
     to.histograms(&Family::seconds(ringing, help), &setup_bounds(), samples)?;
     let help = "Time from an INVITE to its final response from this destination.";
-    let samples = all.iter().flat_map(|(labels, [_, results @ ..])| {
+    let samples = all.iter().flat_map(|(labels, [_, _, results @ ..])| {
         RESULTS.into_iter().zip(results).map(|(result, times)| (with_result(labels, result), times))
     });
     to.histograms(&Family::seconds(setup, help), &setup_bounds(), samples)
