@@ -132,7 +132,7 @@ make_tarball() {
     cp "$parts/completions/strowger.fish" "$folder/share/fish/vendor_completions.d"
     cp "$parts"/systemd/* "$folder/lib/systemd/system"
     cp "$parts"/doc/* README.md CHANGELOG.md LICENSE-* packaging/strowger.toml packaging/logrotate "$folder/share/doc/strowger"
-    cp -r docs/operating "$folder/share/doc/strowger"
+    cp -r docs/operating packaging/fail2ban "$folder/share/doc/strowger"
     pack "$name" "$target/tarball"
     pack "$name-debug" "$target/tarball"
 }
@@ -172,6 +172,8 @@ if [ "$what" != deb ]; then
     binary_for "$musl"
     make_tarball "$binary"
     make_image "$binary"
+    say "the static binary alone"
+    scripts/static-test.sh "$dist/image/root/usr/bin/strowger"
 fi
 say "checksums"
 cd "$dist"
