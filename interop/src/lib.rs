@@ -7,9 +7,10 @@
 //! our own load generator; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
 //! addresses, [`bind9`] is the name server, whose zone [`ZoneUpdater`] changes, and [`Keepalived`] lets one address be that of either of two machines.
 //!
-//! Two environment variables are read:
+//! Three environment variables are read:
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
-//! - `STROWGER_REQUIRE_INTEROP=1`: a program that is not installed fails the test instead of skipping it.
+//! - `STROWGER_REQUIRE_INTEROP=1`: a program that is not installed fails the test instead of skipping it;
+//! - `STROWGER_COLLECTOR`: an [`OpenTelemetryCollector`], which takes minutes to build and is never required.
 
 mod administration;
 mod authority;
@@ -32,6 +33,7 @@ mod machine;
 mod md5;
 mod namespace;
 mod nat;
+mod open_telemetry_collector;
 pub mod operate;
 mod phone;
 mod ports;
@@ -69,6 +71,7 @@ pub use machine::{Lan, Machine};
 pub use md5::md5;
 pub use namespace::Namespace;
 pub use nat::Nat;
+pub use open_telemetry_collector::OpenTelemetryCollector;
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};
 pub use process::Process;

@@ -12,7 +12,9 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message as _;
-use strowger_interop::{Config, PATIENCE, Phone, Program, poll};
+use strowger_interop::{
+    Answerer, Config, Load, OpenTelemetryCollector, PATIENCE, Phone, Program, free_port, poll, wait_until,
+};
 
 /// A collector that takes everything.
 struct Collector {
@@ -135,4 +137,44 @@ fn a_call_is_a_trace_with_its_parts() {
         (&counters["sent"], &counters["dropped"], &counters["failed"]),
         (&spans.len().into(), &0.into(), &0.into())
     );
+}
+
+#[test]
+fn the_opentelemetry_collector_understands_every_span() {
+    let Some(collector) = OpenTelemetryCollector::start() else { return };
+    let answerer = Answerer::start("udp", (Ipv4Addr::LOCALHOST, free_port()).into(), "");
+    let more = format!(
+        "[trace]\nnode = \"edge-1\"\n[trace.otlp]\nto = \"http://{}\"\n\
+         [[route]]\nmatch = {{ domain = \"pool.test\" }}\naction = \"proxy\"\ntargets = [\"{}\"]\n",
+        collector.address(),
+        answerer.uri()
+    );
+    let server = Config { more, ..Config::open() }.start();
+    let load = Load::start(&format!(
+        "--to udp:{} --callee remote --domain pool.test --users 5 --rate 20 --calls 20 --seed 7 --set hold=none",
+        server.address()
+    ));
+    assert_eq!(load.finish(PATIENCE).count("carried"), 20);
+    let named = |name: &str| {
+        let printed = collector.printed();
+        printed
+            .lines()
+            .filter(|line| {
+                line.split_once(':').is_some_and(|(key, value)| key.trim() == "Name" && value.trim() == name)
+            })
+            .count()
+    };
+    // A branch, its ringing and the talk of each call.
+    for name in ["call", "branch", "ringing", "talking"] {
+        wait_until("all spans are printed", || named(name) == 20);
+    }
+    let printed = collector.printed();
+    for expected in
+        ["service.name: Str(strowger)", "service.instance.id: Str(edge-1)", "sip.call.end_reason: Str(caller hung up)"]
+    {
+        assert!(printed.contains(expected), "{expected}: {printed}");
+    }
+    wait_until("all are confirmed", || server.status()["counters"]["otlp"]["sent"] == 80);
+    let counters = server.status()["counters"]["otlp"].clone();
+    assert_eq!((&counters["dropped"], &counters["failed"]), (&0.into(), &0.into()));
 }
