@@ -17,10 +17,23 @@ fn start(limits: HttpLimits) -> (HttpServer, Arc<HttpCounters>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let who = |ConnectInfo(peer): ConnectInfo<SocketAddr>| async move { format!("hello {}", peer.ip()) };
     let large = || async { "x".repeat(64 << 20) };
-    let router = Router::new().route("/", get(who)).route("/large", get(large));
+    let router = Router::new().route("/", get(who)).route("/large", get(large)).route("/niceness", get(niceness_text));
     let counters = Arc::<HttpCounters>::default();
     let server = HttpServer::start(listener, None, router, limits, Arc::clone(&counters)).expect("it starts");
     (server, counters)
+}
+
+/// Returns the niceness of this thread, proc_pid_stat(5).
+fn niceness() -> i32 {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("Linux");
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    fields.split_whitespace().nth(16).and_then(|niceness| niceness.parse().ok()).expect("a number")
+}
+
+/// Of the thread of the listener, and of one for work that blocks.
+async fn niceness_text() -> String {
+    let blocking = tokio::task::spawn_blocking(niceness).await.expect("it ends");
+    format!("{} {blocking}", niceness())
 }
 
 fn connect(server: &HttpServer) -> TcpStream {
@@ -53,6 +66,14 @@ fn a_request_is_answered_and_its_source_known() {
     let response = request(&mut connect(&server), "GET /none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert!(response.starts_with("HTTP/1.1 404 "), "{response}");
     assert_eq!((counters.accepted(), counters.refused()), (2, 0));
+}
+
+#[test]
+fn the_listener_yields_to_calls() {
+    let (server, _) = start(HttpLimits::default());
+    let response = request(&mut connect(&server), "GET /niceness HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let expected = (niceness() + 15).min(19);
+    assert!(response.ends_with(&format!("\r\n\r\n{expected} {expected}")), "{response}");
 }
 
 #[test]
