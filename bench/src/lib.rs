@@ -13,6 +13,7 @@ pub mod messages;
 pub mod models;
 pub mod mutate;
 pub mod namespace;
+pub mod operate;
 pub mod overload;
 pub mod plot;
 pub mod programs;

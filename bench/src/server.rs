@@ -44,6 +44,12 @@ impl Server {
         server
     }
 
+    /// Returns the program, which also generates load.
+    #[must_use]
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
     /// Returns its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {

@@ -1,9 +1,16 @@
-//! What callers and phones notice while an operator works on a server under load. Prints the figures.
+//! What callers and phones notice while an operator works on a server under load. Writes `bench/OPERATE.md`.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use strowger_bench::namespace::enter;
+use strowger_bench::operate::acts_table;
+use strowger_bench::operate::scrape::{self, Extent};
 use strowger_bench::programs;
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
 use strowger_interop::operate::{Exercise, Outcome, Reloads, exercise};
 
 #[derive(Debug, Parser)]
@@ -28,33 +35,71 @@ struct Arguments {
     /// Threads of the server that process messages
     #[arg(long, global = true, default_value_t = 2)]
     workers: u8,
+    /// Smoke test: a little of everything; writes nothing
+    #[arg(long, global = true)]
+    quick: bool,
+    /// File for the report, in addition to standard output [default: bench/OPERATE.md]
+    #[arg(long, global = true)]
+    output: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Mode {
     /// Reloads the configuration with other listeners and other values
     Reload,
+    /// Scrapes the metrics, alternating with periods without scrapes, with 100,000 users registered
+    Scrape {
+        /// Periods of each kind
+        #[arg(long, default_value_t = 3)]
+        periods: u32,
+        /// Seconds of each
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
 }
 
-fn main() {
+fn main() -> io::Result<()> {
     let arguments = Arguments::parse();
-    if let Err(error) = programs::existing_strowger(None) {
-        eprintln!("operate: {error}");
-        std::process::exit(1);
+    programs::existing_strowger(None).map_err(io::Error::other)?;
+    match arguments.mode {
+        Mode::Reload => arguments.report("reloads", &reload(&arguments.exercise(), arguments.workers)),
+        Mode::Scrape { periods, seconds } => {
+            let _ = enter(false);
+            let smoke = Extent { rounds: 1, seconds: 2 };
+            let extent = if arguments.quick { smoke } else { Extent { rounds: periods, seconds } };
+            arguments.write("scrapes", &scrape::measure(extent)?)
+        }
     }
-    let how = Exercise {
-        calls: arguments.calls,
-        registrations: arguments.registrations,
-        rounds: arguments.rounds,
-        interval: Duration::from_secs(arguments.interval),
-    };
-    let outcome = match arguments.mode {
-        Mode::Reload => reload(&how, arguments.workers),
-    };
-    print!("{outcome}");
-    println!("lost: {}; latest answer after {:.1} ms", outcome.lost(), outcome.longest().as_secs_f64() * 1e3);
-    if outcome.lost() > 0 {
-        std::process::exit(1);
+}
+
+impl Arguments {
+    fn exercise(&self) -> Exercise {
+        Exercise {
+            calls: self.calls,
+            registrations: self.registrations,
+            rounds: if self.quick { 1 } else { self.rounds },
+            interval: Duration::from_secs(self.interval),
+        }
+    }
+
+    /// Writes what was noticed of an operator's acts, such as `reloads`. Fails if anything was lost.
+    fn report(&self, acts: &str, outcome: &Outcome) -> io::Result<()> {
+        self.write(acts, &acts_table(acts, &self.exercise(), outcome))?;
+        match outcome.lost() {
+            0 => Ok(()),
+            lost => Err(io::Error::other(format!("{lost} calls and registrations were lost"))),
+        }
+    }
+
+    /// Prints a part of the report, and writes it.
+    fn write(&self, part: &str, text: &str) -> io::Result<()> {
+        let text = format!("{}\n{text}", circumstances(&command_line("strowger-bench --bin operate")));
+        println!("{text}");
+        if self.quick {
+            return Ok(());
+        }
+        let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("OPERATE.md");
+        replace(self.output.as_ref().unwrap_or(&usual), &format!("operate-{part}"), &text)
     }
 }
 
