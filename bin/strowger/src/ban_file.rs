@@ -1,9 +1,8 @@
 //! The file of bans in the data folder, by which they outlast a restart.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -117,12 +116,10 @@ pub(crate) fn load(path: &Path, now: Now) -> Result<Vec<Ban>, String> {
 /// # Errors
 /// When it cannot be written.
 pub(crate) fn save(path: &Path, text: &str) -> io::Result<()> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    }
+    strowger_files::create_folder(strowger_files::folder_of(path))?;
     let new = path.with_added_extension("new");
     let write = || -> io::Result<()> {
-        let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = strowger_files::create_temporary(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, path)

@@ -1,9 +1,8 @@
 //! The server's secret key, which signs branches, nonces and Record-Routes. The key is stored so that a dialog
 //! survives a restart: phones send back values that were signed before it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -100,10 +99,10 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
 }
 
 fn write(path: &Path, key: &[u8]) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let folder = strowger_files::folder_of(path);
+    strowger_files::create_folder(folder)?;
     let unnamed = path.with_added_extension(format!("{}.new", std::process::id()));
-    let written = write_unnamed(&unnamed, key, folder)
+    let written = write_unnamed(&unnamed, key)
         // The file appears complete and replaces no existing one.
         .and_then(|()| fs::hard_link(&unnamed, path));
     let _ = fs::remove_file(&unnamed);
@@ -111,15 +110,9 @@ fn write(path: &Path, key: &[u8]) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn write_unnamed(path: &Path, key: &[u8], folder: &Path) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+fn write_unnamed(path: &Path, key: &[u8]) -> io::Result<()> {
+    let mut file = strowger_files::create_temporary(path)?;
     file.write_all(key)?;
-    // The superuser restores on behalf of the server's user.
-    let owner = fs::metadata(folder)?;
-    match fchown(&file, Some(owner.uid()), Some(owner.gid())) {
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
-        _ => {}
-    }
     file.sync_all()
 }
 

@@ -2,7 +2,9 @@
 
 mod common;
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::Folder;
@@ -153,4 +155,43 @@ fn unknown_versions_and_databases_are_refused_with_a_hint() {
     folder.write("url", "sqlite:absent.db\n");
     let refused = folder.run(&["import", "kamailio", "@url"]).refused(1);
     assert!(refused.contains("sqlite:absent.db cannot be reached"), "{refused}");
+}
+
+/// Returns the files and folders below `folder`.
+fn all_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries
+        .flat_map(|path| if path.is_dir() { [vec![path.clone()], all_below(&path)].concat() } else { vec![path] })
+        .collect()
+}
+
+#[test]
+fn what_root_leaves_in_the_data_folder_belongs_to_the_servers_user() {
+    const SERVER: u32 = 5060;
+    let folder = folder();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).expect("created");
+    if chown(&data, Some(SERVER), Some(SERVER)).is_err() {
+        eprintln!("skipped: only root can run commands for another user");
+        return;
+    }
+    let check = |command: &str| {
+        let found = all_below(&data);
+        for path in &found {
+            let owner = fs::symlink_metadata(path).expect("it is there");
+            assert_eq!((owner.uid(), owner.gid()), (SERVER, SERVER), "{} after {command}", path.display());
+        }
+        found.len()
+    };
+    folder.run_with(&["user", "add", "frank@example.com"], "secret\n").ok();
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1"]).ok();
+    folder.run(&["token", "add", "office"]).ok();
+    assert!(check("adding") >= 2, "a database and tokens");
+    assert_eq!(counts(&import(&folder, &[]), 2)[1], 2);
+    assert!(data.join("journal/lock").exists() && data.join("key").exists());
+    check("import");
+    folder.run(&["backup", "a.backup"]).ok();
+    check("backup");
+    folder.run(&["restore", "--force", "a.backup"]).ok();
+    assert!(check("restore") > 5, "and what was moved aside");
 }

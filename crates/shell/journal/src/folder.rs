@@ -1,8 +1,8 @@
 //! The real disk: one folder, locked by one process.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,8 +12,8 @@ use crate::error::JournalError;
 /// Lock file. The folder itself is locked as well: some file systems cannot lock a folder, and a file may be deleted.
 const LOCK: &str = "lock";
 
-/// The folder of a journal, with mode 0700 and files of mode 0600. Other processes are refused while any clone
-/// exists.
+/// The folder of a journal, with mode 0700 and files of mode 0600 that belong to the folder's owner. Other processes are
+/// refused while any clone exists.
 #[derive(Clone, Debug)]
 pub struct Folder {
     state: Arc<FolderState>,
@@ -78,11 +78,8 @@ fn make(path: &Path) -> io::Result<()> {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => {}
         Err(fault) => return Err(fault),
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
+    strowger_files::create_folder(path)?;
+    File::open(strowger_files::folder_of(path))?.sync_all()
 }
 
 fn take_locks(path: &Path) -> Result<Locks, JournalError> {
@@ -92,8 +89,7 @@ fn take_locks(path: &Path) -> Result<Locks, JournalError> {
         return Err(locked());
     }
     let name = path.join(LOCK);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&name);
-    let file = file.map_err(|cause| JournalError::of_folder(&name, cause))?;
+    let file = strowger_files::open_or_create(&name).map_err(|cause| JournalError::of_folder(&name, cause))?;
     match file.try_lock() {
         Ok(()) => Ok(Locks { folder, _file: file }),
         Err(TryLockError::WouldBlock) => Err(locked()),
@@ -125,8 +121,7 @@ impl Disk for Folder {
 
     fn create(&self, name: &str) -> io::Result<RealFile> {
         self.reacquire()?;
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(self.at(name))?;
-        Ok(RealFile { file })
+        Ok(RealFile { file: strowger_files::create(&self.at(name))? })
     }
 
     fn truncate(&self, name: &str, len: u64) -> io::Result<()> {

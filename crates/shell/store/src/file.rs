@@ -1,8 +1,8 @@
 //! The database file: created so that nobody else can read it, opened so that others may use it concurrently.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Resul
     }
 }
 
-/// Creates directory (0700) and file (0600) if missing.
+/// Creates directory (0700) and file (0600) if missing, for the owner of the folder, as SQLite does with the files beside it.
 ///
 /// Never opens an existing file: closing it would drop the POSIX locks that another connection of this process holds
 /// on it. For the same reason only one thread at a time creates a file.
@@ -85,10 +85,8 @@ fn create_missing(path: &Path) -> Result<(), StoreError> {
     let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     make_folder_of(path)?;
     //= rfc7616#5.2:file
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(file) => {
-            give_to_owner_of_folder(&file, path).map_err(|cause| StoreError::Create { path: path.to_owned(), cause })
-        }
+    match strowger_files::create(path) {
+        Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
             match metadata.len() {
@@ -101,24 +99,9 @@ fn create_missing(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Gives a new file to the owner of its folder: root may add users before the server's first start. SQLite does the same
-/// for the files beside it.
-fn give_to_owner_of_folder(file: &File, path: &Path) -> io::Result<()> {
-    let owner = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
-    match fchown(file, Some(owner.uid()), Some(owner.gid())) {
-        // Other users create files for themselves.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        result => result,
-    }
-}
-
 pub(crate) fn make_folder_of(path: &Path) -> Result<(), StoreError> {
     let Some(folder) = path.parent() else { return Ok(()) };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|cause| StoreError::Folder { path: folder.to_owned(), cause })
+    strowger_files::create_folder(folder).map_err(|cause| StoreError::Folder { path: folder.to_owned(), cause })
 }
 
 /// Removes the permissions that everybody has on the file; its hashes are as sensitive as passwords. The group's
@@ -141,6 +124,8 @@ fn restrict_permissions(path: &Path) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]

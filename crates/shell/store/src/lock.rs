@@ -1,8 +1,7 @@
 //! Lock that allows one server per database.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use crate::StoreError;
@@ -29,8 +28,7 @@ pub fn lock(path: impl AsRef<Path>) -> Result<DatabaseLock, StoreError> {
         io::ErrorKind::PermissionDenied => StoreError::Permission { path: name.clone() },
         _ => StoreError::Create { path: name.clone(), cause },
     };
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&name);
-    let file = file.map_err(failed)?;
+    let file = strowger_files::open_or_create(&name).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(DatabaseLock { _file: file }),
         Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path }),

@@ -1,8 +1,7 @@
 //! The file of tokens.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
@@ -116,8 +115,8 @@ impl TokenFile {
     /// Replaces the tokens by changed ones.
     fn change(&self, change: impl FnOnce(&mut Vec<Token>) -> Result<(), TokenError>) -> Result<(), TokenError> {
         let failed = |error: io::Error| self.failed("cannot be written", &error);
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
+        let folder = strowger_files::folder_of(&self.path);
+        strowger_files::create_folder(folder).map_err(failed)?;
         let folder_file = File::open(folder).map_err(failed)?;
         // Released when the folder is closed.
         flock(&folder_file, FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
@@ -125,7 +124,7 @@ impl TokenFile {
         change(&mut tokens)?;
         let text = serde_json::to_vec_pretty(&Contents { tokens }).map_err(|error| failed(error.into()))?;
         let unnamed = self.path.with_added_extension("new");
-        let written = write(&unnamed, &text, folder).and_then(|()| fs::rename(&unnamed, &self.path));
+        let written = write(&unnamed, &text).and_then(|()| fs::rename(&unnamed, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&unnamed);
         }
@@ -138,16 +137,9 @@ impl TokenFile {
     }
 }
 
-fn write(path: &Path, text: &[u8], folder: &Path) -> io::Result<()> {
-    let _ = fs::remove_file(path);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = strowger_files::create_temporary(path)?;
     file.write_all(text)?;
-    // The superuser adds tokens on behalf of the server's user.
-    let owner = fs::metadata(folder)?;
-    match fchown(&file, Some(owner.uid()), Some(owner.gid())) {
-        Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
-        _ => {}
-    }
     file.sync_all()
 }
 
