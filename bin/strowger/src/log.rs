@@ -177,6 +177,7 @@ fn kind(event: &Event) -> &'static str {
         Event::TargetHealth { .. } => "targets going down or up",
         Event::TooManyContacts { .. } => "too many contacts",
         Event::LocalContact { .. } => "contacts that lead to this machine",
+        Event::LocalDestination { .. } => "destinations that lead to this machine",
         Event::TooManyPendingRegisters { .. } => "too many pending REGISTERs",
         Event::MediaEngine { .. } => "media engines going down or up",
         Event::MediaFailed { .. } => "calls without a media engine",
@@ -222,6 +223,13 @@ fn write(event: Event) {
             tracing::warn!(
                 %peer, aor, contact,
                 "REGISTER refused: its Contact (or Path) leads to this machine; correct the phone, or set registrar.local_contacts"
+            );
+        }
+        Event::LocalDestination { by, address } => {
+            tracing::warn!(
+                %by, %address,
+                "request or redirection not followed: its destination, named by a peer elsewhere, leads to this machine; correct \
+                 the peer, name the destination as a target of a route, or set registrar.local_contacts"
             );
         }
         Event::TooManyPendingRegisters { peer, aor } => {

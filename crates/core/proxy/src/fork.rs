@@ -1,6 +1,7 @@
 //! Forking: parallel and serial destinations, their next hops, and DNS lookups before sending (RFC 3261 §16.5, §16.6;
 //! RFC 3263 §4.3).
 
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use smallvec::SmallVec;
 use strowger_balancer::{CallGuard, MethodClass};
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
 use strowger_locate::{LocateQuery, QueryId};
-use strowger_message::{Message, Method, Status};
+use strowger_message::{HeaderName, Message, Method, NameAddr, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
 use crate::branch::{BranchId as BranchTag, BranchOwner};
@@ -24,6 +25,19 @@ use crate::target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target
 
 /// Largest number of pending DNS queries of a shard; a further one fails at once.
 pub const MAX_QUESTIONS: usize = 16_384;
+
+/// What the DNS is asked on behalf of.
+#[derive(Debug)]
+pub struct QueryOrigin {
+    /// A number common to all requests of the call.
+    pub choice: u64,
+    /// The listener to send from.
+    pub listener: ListenerId,
+    /// What was asked.
+    pub question: LocateQuery,
+    /// The address of who named the host; `None` if the operator did.
+    pub named_by: Option<IpAddr>,
+}
 
 impl Proxy {
     /// Forwards the request of the server transaction `server`: first to the targets with the highest q in parallel,
@@ -130,17 +144,19 @@ impl Proxy {
         }
     }
 
-    /// Returns the origin of `query`: a number common to all requests of its call, the listener to send from, and
-    /// what was asked; `None` if nothing waits for it any longer.
+    /// Returns the origin of `query`; `None` if nothing waits for it any longer.
     #[must_use]
-    pub fn query_origin(&self, query: QueryId) -> Option<(u64, ListenerId, LocateQuery)> {
+    pub fn query_origin(&self, query: QueryId) -> Option<QueryOrigin> {
         let asked = self.pending_queries.get(usize::try_from(query.0 >> 32).ok()?)?;
         let context = self.context(asked.context)?;
         let message = Message::parse(context.request.as_ref()?).ok()?;
         let branch = context.branches.iter().find(|branch| branch.client == asked.client)?;
         let place = branch.remaining.as_ref().and_then(|rest| rest.target.next_hops.first());
-        let Some(NextHopAddress::Name { listener, question }) = place.map(|place| &place.address) else { return None };
-        Some((self.tag_key.table64(&[message.call_id()]), *listener, question.as_ref().clone()))
+        let Some(NextHopAddress::Name { listener, question, named_by }) = place.map(|place| &place.address) else {
+            return None;
+        };
+        let choice = self.tag_key.table64(&[message.call_id()]);
+        Some(QueryOrigin { choice, listener: *listener, question: question.as_ref().clone(), named_by: *named_by })
     }
 
     /// Handles the result of the DNS query `query`: the flows in order of preference, or the status for the caller.
@@ -448,7 +464,8 @@ impl Proxy {
         let record_route = recorded.then(|| {
             let callee = to.place.kind.is_flow().then_some(flow);
             let target = to.place.balanced.as_ref().map(|balanced| balanced.target.id());
-            let ends = DialogEnds { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
+            let caller = forwarding.caller.or_else(|| local_caller(message, &forwarding.edits.source, &flow));
+            let ends = DialogEnds { caller, callee, trunk: to.target.trunk, target };
             routing::record_route(self.route_keys(), entry, exit, message, ends)
         });
         let own_path = (forwarding.policy.path && message.method() == Method::Register).then(|| {
@@ -597,6 +614,28 @@ pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
 //= rfc3261#20.33
 /// Retry-After when no target of a balanced set has responded.
 pub(crate) const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Returns the flow to a caller at a loopback address whose call goes elsewhere. The seal of the Record-Route proves the
+/// address later: nobody elsewhere may name such a one.
+fn local_caller(message: &Message<'_>, source: &Flow, to: &Flow) -> Option<Flow> {
+    let is_loopback = |flow: &Flow| flow.peer.ip().to_canonical().is_loopback();
+    if !is_loopback(source) || is_loopback(to) {
+        return None;
+    }
+    // A proxy there is reached at the address that it has recorded.
+    let recorded = message.head().elements(HeaderName::RecordRoute).next();
+    let peer = match recorded {
+        None if message.has_one_via() => source.peer,
+        None => return None,
+        Some(route) => {
+            let uri = NameAddr::parse(route)?.parse_uri()?;
+            let uri = uri.sip()?;
+            SocketAddr::new(uri.host().ip()?, uri.port().unwrap_or(source.transport.default_port()))
+        }
+    };
+    let flow = Flow { connection: None, peer, ..*source };
+    is_loopback(&flow).then_some(flow)
+}
 
 #[cfg(test)]
 mod tests {

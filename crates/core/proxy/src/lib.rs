@@ -42,7 +42,7 @@ mod target_body;
 pub use engine::{
     CallProgress, Counters, NO_CONTEXT, NextHopEvent, OWN_USERS, Proxy, ProxyCallbacks, ProxyConfig, ResponseOutcome,
 };
-pub use fork::MAX_QUESTIONS;
+pub use fork::{MAX_QUESTIONS, QueryOrigin};
 pub use forward_params::{Forwarding, ForwardingPolicy};
 pub use listener::{Listener, ListenerState, Listeners};
 pub use policy::{

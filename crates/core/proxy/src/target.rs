@@ -1,5 +1,6 @@
 //! The targets of a request.
 
+use core::net::IpAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -87,6 +88,8 @@ pub enum NextHopAddress {
         question: Box<LocateQuery>,
         /// The preferred listener, as far as it is known before resolution.
         listener: ListenerId,
+        /// The address of who named it; `None` if the operator did.
+        named_by: Option<IpAddr>,
     },
 }
 

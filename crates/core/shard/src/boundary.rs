@@ -1,6 +1,6 @@
 //! Inputs and outputs of a shard.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -259,6 +259,14 @@ pub enum Event {
         /// Its first Contact; escaped.
         contact: String,
     },
+    /// A request, a redirection or a contact was not followed because it leads to this machine, and who named the
+    /// destination is elsewhere.
+    LocalDestination {
+        /// Who named it.
+        by: IpAddr,
+        /// Where it leads.
+        address: SocketAddr,
+    },
     /// A REGISTER was refused because too many of its address of record wait for the store.
     TooManyPendingRegisters {
         /// Where it came from.
@@ -353,6 +361,8 @@ counters! {
     registered,
     /// REGISTER requests refused because they would exceed the number of contacts per address of record.
     too_many_contacts,
+    /// Contacts, redirections and next hops not followed because they lead to this machine, and who named them is elsewhere.
+    local_destinations,
     /// REGISTER requests refused because the store was too slow or could not store their changes.
     store_unavailable,
     /// Removals sent to members of other clusters: of the user's previous cluster, or of the cluster that passed the

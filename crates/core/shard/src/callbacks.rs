@@ -1,8 +1,7 @@
 //! The proxy's callbacks while it handles a response: the next hop of a stateless response, the targets of a
 //! redirection, and the credentials for a trunk's challenge.
 
-use core::cell::Cell;
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::collections::VecDeque;
 
 use strowger_foundation::{Flow, HostId, KeyRing, TagKey, Timestamp};
@@ -13,10 +12,10 @@ use strowger_proxy::{ProxyCallbacks, Target};
 use strowger_registrar::Locations;
 use strowger_trunk::{ChallengedRequest, answer_challenge};
 
-use crate::next_hops::WeightedChoice;
+use crate::next_hops::{ResolutionNotes, WeightedChoice};
 use crate::router::Router;
 use crate::snapshot::Snapshot;
-use crate::uri_address::is_one_host;
+use crate::uri_address::{is_one_host, peer_of};
 
 /// The shard without its proxy.
 pub(crate) struct ShardCallbacks<'a> {
@@ -30,6 +29,8 @@ pub(crate) struct ShardCallbacks<'a> {
     /// The flow the response came on.
     pub(crate) source: Flow,
     pub(crate) questions: &'a mut VecDeque<(QueryId, Name)>,
+    /// An address of this machine to which the response would lead a call, and must not.
+    pub(crate) refused: Option<SocketAddr>,
 }
 
 impl ShardCallbacks<'_> {
@@ -69,9 +70,10 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
         let Some(uri) = Uri::parse(request_uri) else { return };
         if self.is_local_redirection(&uri) {
+            self.refused = uri.sip().and_then(peer_of).or(Some(LOCALHOST));
             return;
         }
-        let refresh = Cell::new(None);
+        let notes = ResolutionNotes::default();
         let question = Router {
             now,
             snapshot: self.snapshot,
@@ -98,12 +100,14 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
             // Neither the caller's `sips` nor the callee's leaves TLS.
             is_secure: is_sips(request.request_uri()) || is_sips(uri.as_bytes()),
             choice: WeightedChoice::ByCallId(&self.tag_key, request.call_id()),
-            refresh: &refresh,
+            named_by: &self.source,
+            notes: &notes,
         };
         question.resolve_redirection(&uri, found);
-        if let Some(name) = refresh.take() {
+        if let Some(name) = notes.refresh.take() {
             self.questions.push_back((CACHE_ONLY_QUERY, *name));
         }
+        self.refused = notes.refused.take().or(self.refused);
     }
 
     fn answer_challenge(
@@ -128,6 +132,9 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         answer_challenge(trunk, response, &challenged, out)
     }
 }
+
+/// What the name `localhost` leads to.
+const LOCALHOST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// The ID of queries whose answer only refreshes the cache.
 pub(crate) const CACHE_ONLY_QUERY: QueryId = QueryId(u64::MAX);

@@ -15,6 +15,7 @@ use strowger_proxy::{Stateless, Target};
 
 use crate::cluster_routes::{Clusters, ServingCluster};
 use crate::gruu;
+use crate::next_hops::NextHopResolver;
 use crate::router::{ForwardOptions, RouteDecision, Router, binding_id};
 
 /// The preference of a target that is tried in parallel with contacts without a q value (RFC 3261 §20.10), in
@@ -59,7 +60,10 @@ impl Router<'_> {
         let next = next.sip().filter(|_| self.snapshot.is_first_stage())?;
         self.snapshot.domain_addressed_elsewhere(next).is_some().then(|| {
             let is_reliable = self.source.transport.is_reliable();
-            self.route_to_uri(self.next_hop, if is_reliable { Stateless::Never } else { Stateless::Always }, targets)
+            // The operator has named the sibling.
+            let places = NextHopResolver { named_by: None, ..self.hop_resolver() };
+            let stateless = if is_reliable { Stateless::Never } else { Stateless::Always };
+            self.route_to_uri_by(&places, self.next_hop, stateless, targets)
         })
     }
 

@@ -1,7 +1,7 @@
 //! Names of next hops in the configuration and the database.
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use strowger_foundation::{HostId, Timestamp, Transport};
 use strowger_locate::{Hop, LocateQuery, NameCache};
@@ -129,10 +129,15 @@ impl Snapshot {
     /// Returns whether `ip` is the address of a gateway or of a route's target.
     #[must_use]
     pub fn is_next_hop(&self, now: Timestamp, names: &NameCache, ip: IpAddr) -> bool {
+        self.has_next_hop(now, names, |address| address.ip() == ip)
+    }
+
+    /// Returns whether `is_it` holds for the address of a gateway or of a route's target.
+    pub(crate) fn has_next_hop(&self, now: Timestamp, names: &NameCache, is_it: impl Fn(SocketAddr) -> bool) -> bool {
         let targets = self.routes.iter().flat_map(|route| route.action.targets());
         targets.map(|target| &target.address).any(|place| match place {
-            TargetAddress::Literal { address, .. } => address.ip() == ip,
-            TargetAddress::Name(question) => resolves_to(now, names, question, |hop| hop.address.ip() == ip),
+            TargetAddress::Literal { address, .. } => is_it(*address),
+            TargetAddress::Name(question) => resolves_to(now, names, question, |hop| is_it(hop.address)),
         })
     }
 }

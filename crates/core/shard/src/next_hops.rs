@@ -3,7 +3,7 @@
 mod configured;
 
 use core::cell::Cell;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use strowger_balancer::{
 };
 use strowger_foundation::{Flow, HostId, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{CandidateList, Hop, LocateError, LocateQuery, LocateResult, Lookup, NameCache, Outages};
-use strowger_message::{Aor, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
+use strowger_message::{Aor, Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
 use strowger_proxy::{BalancedTarget as Load, NextHop, NextHopAddress, NextHopKind, Stateless, Target, flow_token};
 
 use crate::route::{self, Action, Route, RouteTarget};
@@ -32,7 +32,25 @@ pub(crate) struct NextHopResolver<'a> {
     /// Set if only secure next hops may be taken.
     pub(crate) is_secure: bool,
     pub(crate) choice: WeightedChoice<'a>,
-    pub(crate) refresh: &'a Cell<Option<Box<LocateQuery>>>,
+    /// The address of who named the destination; `None` if the operator did.
+    pub(crate) named_by: Option<IpAddr>,
+    pub(crate) notes: &'a ResolutionNotes,
+}
+
+/// What a resolution finds besides next hops.
+#[derive(Default)]
+pub(crate) struct ResolutionNotes {
+    /// A name whose cached answer is stale and must be resolved again.
+    pub(crate) refresh: Cell<Option<Box<LocateQuery>>>,
+    /// An address of this machine that somebody elsewhere has named, and that is not used.
+    pub(crate) refused: Cell<Option<SocketAddr>>,
+}
+
+impl ResolutionNotes {
+    /// Returns whether an address of this machine was refused.
+    fn refused_any(&self) -> bool {
+        self.refused.get().is_some()
+    }
 }
 
 /// The random value for the choice among targets by weight.
@@ -93,6 +111,9 @@ impl NextHopResolver<'_> {
         let transport = named.unwrap_or(Transport::Udp);
         if let Some(address) = literal_address(uri, maddr, transport) {
             let reach = if named.is_some() { NextHopKind::AddressFixedTransport } else { NextHopKind::Address };
+            if self.is_guarded(address, None) {
+                return Err(Status::FORBIDDEN);
+            }
             let host = if transport.is_secure() { self.name_of(address) } else { None };
             if let Some(flow) = self.flow_to(Hop::new(transport, address), host) {
                 found.push(next_hop(request_uri, NextHopAddress::Flow(flow), reach));
@@ -114,12 +135,15 @@ impl NextHopResolver<'_> {
         //= rfc3261#16.6:no-headers
         // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = sip.map_or(&binding.uri[..], |uri| uri.without_headers());
+        // The phone has named its addresses, whoever calls it.
+        let by_phone = Self { named_by: Some(binding.flow.peer.ip()), ..*self };
         if !binding.path.is_empty() {
-            return self.resolve_path(&binding.path, request_uri, found);
+            return by_phone.resolve_path(&binding.path, request_uri, found);
         }
         if let Some(holder) = binding.holder {
             let before = found.len();
-            self.resolve_path(&path_through(self.ring, holder, &binding.flow), request_uri, found)?;
+            let path = path_through(self.ring, holder, &binding.flow);
+            Self { named_by: None, ..*self }.resolve_path(&path, request_uri, found)?;
             // Many phones are reached through that member.
             let through_member = found.get_mut(before..).unwrap_or_default().iter_mut();
             through_member
@@ -127,7 +151,7 @@ impl NextHopResolver<'_> {
                 .for_each(|place| place.kind = NextHopKind::Shared);
             return Some(());
         }
-        let from = Self { egress: binding.flow.listener, ..*self };
+        let from = NextHopResolver { egress: binding.flow.listener, ..by_phone };
         let by_flow = NextHopKind::Flow { status_if_gone: Status::TEMPORARILY_UNAVAILABLE };
         let same_transport = || {
             let named = sip.and_then(|uri| transport_of(uri).flatten());
@@ -431,7 +455,9 @@ impl NextHopResolver<'_> {
                 }
                 Ok(())
             }
-            route::TargetAddress::Name(question) => self.resolve_name(question, request_uri, found),
+            route::TargetAddress::Name(question) => {
+                Self { named_by: None, ..*self }.resolve_name(question, request_uri, found)
+            }
         }
     }
 
@@ -441,7 +467,7 @@ impl NextHopResolver<'_> {
         let answer = match self.names.lookup(self.now, question) {
             Lookup::Fresh(answer) => answer,
             Lookup::Stale(answer) => {
-                self.refresh.set(Some(Box::new(question.clone())));
+                self.notes.refresh.set(Some(Box::new(question.clone())));
                 answer
             }
             // Only the peer could open the connection, and a name does not say which one is its.
@@ -449,7 +475,8 @@ impl NextHopResolver<'_> {
                 return Err(Status::TEMPORARILY_UNAVAILABLE);
             }
             Lookup::Miss => {
-                let to = NextHopAddress::Name { question: Box::new(question.clone()), listener: self.egress };
+                let (listener, named_by) = (self.egress, self.named_by);
+                let to = NextHopAddress::Name { question: Box::new(question.clone()), listener, named_by };
                 found.push(next_hop(request_uri, to, reach));
                 return Ok(());
             }
@@ -480,7 +507,11 @@ impl NextHopResolver<'_> {
         match answer {
             Ok(located) => {
                 let flows = self.in_order(question, located);
-                if flows.is_empty() { Err(Status::BAD_GATEWAY) } else { Ok(flows) }
+                match flows.is_empty() {
+                    true if self.notes.refused_any() => Err(Status::FORBIDDEN),
+                    true => Err(Status::BAD_GATEWAY),
+                    false => Ok(flows),
+                }
             }
             Err(LocateError::NoSuchName) => Err(Status::BAD_GATEWAY),
             Err(LocateError::NoAnswer) => Err(Status::SERVICE_UNAVAILABLE),
@@ -491,6 +522,7 @@ impl NextHopResolver<'_> {
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
         let is_out = |hop: &Hop| self.outages.is_out(self.now, &self.names.hop_to(hop, question));
         located.order(self.choice.number(), is_out, &mut hops);
+        hops.retain(|hop| !self.is_guarded(hop.address, Some(&question.host)));
         hops.into_iter().filter_map(|hop| self.flow_to(hop, Some(&question.host))).collect()
     }
 
@@ -506,6 +538,25 @@ impl NextHopResolver<'_> {
             NextHopAddress::Flow(flow) => self.outages.is_out(self.now, &Hop::of(flow)),
             NextHopAddress::Name { .. } => false,
         }
+    }
+
+    /// Returns whether an address is of this machine, and who named it must not choose such a one. `host` is the name that has
+    /// led there: that of a domain of ours leads its users' calls here.
+    fn is_guarded(&self, address: SocketAddr, host: Option<&[u8]>) -> bool {
+        let Some(by) = self.named_by else { return false };
+        // Nearly all addresses are elsewhere.
+        self.snapshot.is_own_address(address) && self.is_forbidden_to(by, address, host)
+    }
+
+    #[cold]
+    fn is_forbidden_to(&self, by: IpAddr, address: SocketAddr, host: Option<&[u8]>) -> bool {
+        let is_own_domain = host.is_some_and(|host| self.snapshot.domain(&Host::Name(host)).is_some());
+        let is_spiral = is_own_domain && !address.ip().to_canonical().is_loopback();
+        if is_spiral || !self.snapshot.guards_itself_from(by) {
+            return false;
+        }
+        self.notes.refused.set(Some(address));
+        true
     }
 
     fn flow_to(&self, hop: Hop, host: Option<&[u8]>) -> Option<Flow> {

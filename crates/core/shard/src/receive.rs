@@ -208,8 +208,11 @@ impl Shard {
             tag_key: *self.proxy.tag_key(),
             source,
             questions: &mut self.questions,
+            refused: None,
         };
-        if let ResponseOutcome::OwnRequest(user) = self.proxy.handle_response(now, owner, message, &mut guide) {
+        let outcome = self.proxy.handle_response(now, owner, message, &mut guide);
+        let refused = guide.refused;
+        if let ResponseOutcome::OwnRequest(user) = outcome {
             match message.status() {
                 Some(status) if user >= PROBE_USERS => self.handle_probe_response(now, user, status),
                 Some(status) if user >= BYE_USERS => self.handle_bye_response(now, user, message, status),
@@ -217,6 +220,9 @@ impl Shard {
             }
         }
         let has_answered = self.drain_components(now, Some((message, &source)));
+        if let Some(address) = refused {
+            self.report_local_destination(Some(source.peer.ip()), address);
+        }
         // A source that answers a BYE is already proven by its answer to the INVITE.
         if message.status().is_some_and(Status::is_success) && message.cseq().method != Method::Bye {
             self.proven.insert(now, source.peer.ip());

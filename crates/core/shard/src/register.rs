@@ -349,6 +349,7 @@ impl Shard {
             self.report(Event::TooManyContacts { peer: source.peer, aor, limit });
         }
         if refusal == LOCAL_CONTACT {
+            self.counters.local_destinations += 1;
             let contact = message.head().first(HeaderName::Contact).map(strowger_message::lossy).unwrap_or_default();
             self.report(Event::LocalContact { peer: source.peer, aor: strowger_message::lossy(aor), contact });
         }

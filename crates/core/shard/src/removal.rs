@@ -2,7 +2,6 @@
 //! cluster and the one that passed the REGISTER on keep bindings until they expire, and must not call a phone that
 //! has unregistered.
 
-use core::cell::Cell;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -16,7 +15,7 @@ use strowger_registrar::{Update, UpdateKind};
 use strowger_transaction::Kind;
 
 use crate::cluster_routes::ServingCluster;
-use crate::next_hops::{self, NextHopResolver, WeightedChoice};
+use crate::next_hops::{self, NextHopResolver, ResolutionNotes, WeightedChoice};
 use crate::probes::PROBE_USERS;
 use crate::register::RegisterRequest;
 use crate::shard::Shard;
@@ -98,7 +97,7 @@ impl Shard {
 
     /// Returns the first next hops of a route: several, because a member that fails or starts accepts no removal.
     fn first_places(&self, now: Timestamp, message: &Message<'_>, route: &crate::route::Route) -> SmallVec<[Flow; 4]> {
-        let refresh = Cell::new(None);
+        let notes = ResolutionNotes::default();
         let places = NextHopResolver {
             now,
             snapshot: &self.snapshot,
@@ -108,7 +107,8 @@ impl Shard {
             egress: ListenerId(0),
             is_secure: false,
             choice: WeightedChoice::ByCallId(self.proxy.tag_key(), message.call_id()),
-            refresh: &refresh,
+            named_by: None,
+            notes: &notes,
         };
         let source = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
         let uri = message.uri().copied();

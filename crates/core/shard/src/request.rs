@@ -20,7 +20,7 @@ use strowger_transaction::{ServerId, ServerKey};
 
 use crate::callbacks::CACHE_ONLY_QUERY;
 use crate::media::{Outgoing, may_carry_offer};
-use crate::next_hops::WeightedChoice;
+use crate::next_hops::{ResolutionNotes, WeightedChoice};
 use crate::own_responses::{LOADING, Refusal, option_tags};
 use crate::receive::NewRequest;
 use crate::responder::Responder;
@@ -382,7 +382,7 @@ impl Shard {
         request: &Request<'_, '_>,
         targets: &mut Vec<Target>,
     ) -> RouteDecision {
-        let refresh = Cell::new(None);
+        let notes = ResolutionNotes::default();
         let last;
         let uri = if request.routes.is_uri_from_last_route {
             last = request.uri();
@@ -420,11 +420,15 @@ impl Shard {
             egress: request.routes.egress.unwrap_or(request.source.listener),
             is_secure: uri.and_then(Uri::sip).is_some_and(|uri| uri.secure),
             choice: WeightedChoice::ByCallId(self.proxy.tag_key(), request.message.call_id()),
-            refresh: &refresh,
+            named_by: &request.source,
+            notes: &notes,
         };
         let way = question.decide(targets);
-        if let Some(name) = refresh.take() {
+        if let Some(name) = notes.refresh.take() {
             self.questions.push_back((CACHE_ONLY_QUERY, *name));
+        }
+        if let Some(address) = notes.refused.take() {
+            self.report_local_destination(Some(request.source.peer.ip()), address);
         }
         match way {
             way @ (RouteDecision::Registrar | RouteDecision::Local) => way,

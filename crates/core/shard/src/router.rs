@@ -1,13 +1,13 @@
 //! Routing decisions: to the server itself, the registrar, a user's contacts, the targets of a route, or along the
 //! request's own Routes.
 
-use core::cell::Cell;
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_balancer::{Slot, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
-use strowger_locate::{LocateQuery as Name, NameCache, Outages};
+use strowger_locate::{NameCache, Outages};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
 use strowger_proxy::cluster_request::{BindingId, ClusterRequest, ClusterRequestKind};
 use strowger_proxy::routing::is_sips;
@@ -16,10 +16,10 @@ use strowger_registrar::Locations;
 
 use crate::cluster_routes::ServingCluster;
 use crate::gruu;
-use crate::next_hops::{NextHopResolver, RoutedRequest, WeightedChoice, is_from};
+use crate::next_hops::{NextHopResolver, NextHops, ResolutionNotes, RoutedRequest, WeightedChoice, is_from};
 use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
-use crate::uri_address::transport_of;
+use crate::uri_address::{peer_of, transport_of};
 
 /// The routing decision for a request.
 #[derive(Debug)]
@@ -147,8 +147,9 @@ pub(crate) struct Router<'a> {
     pub(crate) cluster_request: Option<&'a ClusterRequest<'a>>,
     /// The random value for the choice among targets by weight.
     pub(crate) choice: WeightedChoice<'a>,
-    /// A name whose cached answer is stale and must be resolved again.
-    pub(crate) refresh: &'a Cell<Option<Box<Name>>>,
+    /// Who named the destination: the source, or who redirects.
+    pub(crate) named_by: &'a Flow,
+    pub(crate) notes: &'a ResolutionNotes,
 }
 
 impl Router<'_> {
@@ -501,7 +502,17 @@ impl Router<'_> {
     }
 
     /// Routes to the address of `uri`.
-    pub(crate) fn route_to_uri(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> RouteDecision {
+    fn route_to_uri(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> RouteDecision {
+        self.route_to_uri_by(&self.hop_resolver(), uri, stateless, targets)
+    }
+
+    pub(crate) fn route_to_uri_by(
+        &self,
+        places: &NextHopResolver<'_>,
+        uri: &[u8],
+        stateless: Stateless,
+        targets: &mut Vec<Target>,
+    ) -> RouteDecision {
         let read;
         let hop = if uri == self.request_uri {
             self.uri
@@ -514,10 +525,17 @@ impl Router<'_> {
             Some(_) => return RouteDecision::refuse(Status::UNSUPPORTED_URI_SCHEME),
             None => return RouteDecision::refuse(Status::BAD_REQUEST),
         };
-        let places = self.hop_resolver();
         let mut target = Target::default();
-        if let Err(status) = places.resolve_uri(hop, self.request_uri, &mut target.next_hops) {
-            return RouteDecision::refuse_because(status, "Next Hop Not Reachable");
+        if let Err(status) = places.resolve_uri(hop, self.request_uri, &mut target.next_hops)
+            && !(status == Status::FORBIDDEN && self.resolve_party(hop, &mut target.next_hops))
+        {
+            return RouteDecision::refuse_because(
+                status,
+                match status {
+                    Status::FORBIDDEN => "Next Hop Leads To This Server",
+                    _ => "Next Hop Not Reachable",
+                },
+            );
         }
         if target.next_hops.is_empty() {
             if transport_of(hop).flatten().is_some_and(Transport::is_web_socket) {
@@ -539,6 +557,34 @@ impl Router<'_> {
         RouteDecision::Forward(ForwardOptions { is_by_own_route: true, ..ForwardOptions::new(stateless) })
     }
 
+    /// Adds the next hop of a URI that leads to this machine, if a party of the call is there. Returns whether it is.
+    #[cold]
+    fn resolve_party(&self, uri: &SipUri<'_>, found: &mut NextHops) -> bool {
+        if !self.is_dialog_proven || !self.notes.refused.get().is_some_and(|address| self.is_party(address)) {
+            return false;
+        }
+        self.notes.refused.set(None);
+        NextHopResolver { named_by: None, ..self.hop_resolver() }.resolve_uri(uri, self.request_uri, found).is_ok()
+    }
+
+    /// Returns whether a party of a proven dialog may be at an address of this machine: who began it there, a next hop in
+    /// the configuration, or a phone that is registered there.
+    fn is_party(&self, address: SocketAddr) -> bool {
+        let has_begun_it = || self.dialog_flow.is_some_and(|flow| flow.peer == address);
+        let is_configured = || self.snapshot.has_next_hop(self.now, self.names, |hop| hop == address);
+        let is_registered = || {
+            let to = self.message.to().parse_uri();
+            let Some(to) = to.as_ref().and_then(Uri::sip) else { return false };
+            let (Some(user), Some(domain)) = (to.user, self.snapshot.domain(&to.host())) else { return false };
+            let aor = Aor::new(user, domain);
+            let is_there = |contact: &strowger_registrar::ContactTarget| {
+                Uri::parse(&contact.uri).and_then(|uri| uri.sip().and_then(peer_of)) == Some(address)
+            };
+            self.bindings(self.snapshot.directory.resolve(aor.as_bytes())).iter().any(is_there)
+        };
+        has_begun_it() || is_configured() || is_registered()
+    }
+
     pub(crate) fn route_to_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> RouteDecision {
         if self.snapshot.listeners.get(flow.listener).is_none_or(|own| !own.carries(&flow)) {
             return RouteDecision::refuse(lost);
@@ -551,9 +597,10 @@ impl Router<'_> {
         RouteDecision::forward(Stateless::Never)
     }
 
-    fn hop_resolver(&self) -> NextHopResolver<'_> {
-        let Self { now, snapshot, names, outages, ring, egress, is_secure, choice, refresh, .. } = *self;
-        NextHopResolver { now, snapshot, names, outages, ring, egress, is_secure, choice, refresh }
+    pub(crate) fn hop_resolver(&self) -> NextHopResolver<'_> {
+        let Self { now, snapshot, names, outages, ring, egress, is_secure, choice, named_by, notes, .. } = *self;
+        let named_by = Some(named_by.peer.ip());
+        NextHopResolver { now, snapshot, names, outages, ring, egress, is_secure, choice, named_by, notes }
     }
 }
 

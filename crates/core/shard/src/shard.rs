@@ -1,6 +1,6 @@
 //! The interface of a shard: four functions over everything that it owns.
 
-use core::cell::Cell;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use strowger_foundation::{ConnId, DurationHistogram, Flow, KeyRing, ShardId, Tag
 use strowger_locate::{LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::{Kind, Message, Method, Peek, Status};
 use strowger_overload::{Neighbours, ProvenSources, Shedding};
-use strowger_proxy::{CallDestination, OverloadControl, Proxy, ProxyConfig, Target};
+use strowger_proxy::{CallDestination, OverloadControl, Proxy, ProxyConfig, QueryOrigin, Target};
 use strowger_registrar::Locations;
 use strowger_transaction::{MAX_CLIENT, MAX_SERVER, Transactions};
 
@@ -19,7 +19,7 @@ use crate::boundary::{Counters, Event, Input, Inquiry, Output};
 use crate::callbacks::CACHE_ONLY_QUERY;
 use crate::ending::{BYE_USERS, Byes};
 use crate::media::MediaHook;
-use crate::next_hops::{NextHopResolver, WeightedChoice};
+use crate::next_hops::{NextHopResolver, ResolutionNotes, WeightedChoice};
 use crate::pending_registers::PendingRegisters;
 use crate::probes::{PROBE_USERS, Probes};
 use crate::setup_times::DestinationTimes;
@@ -229,7 +229,7 @@ impl Shard {
     }
 
     /// Drops everything bound to a closed connection.
-    fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: core::net::SocketAddr) {
+    fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
         let keeping = &mut self.pending_registers;
         //= rfc5626#7:invalidated
         self.locations.disconnect(now, self.id, connection, |record| keeping.push_record(None, record.into()));
@@ -242,23 +242,27 @@ impl Shard {
         if query == CACHE_ONLY_QUERY || self.resolve_registrar(now, query, answer) || self.resolve_bye(now, query) {
             return;
         }
-        let Some((choice, exit, question)) = self.proxy.query_origin(query) else {
+        let Some(QueryOrigin { choice, listener, question, named_by }) = self.proxy.query_origin(query) else {
             // Nothing waits for it any longer: this only removes the query from the list.
             return self.proxy.handle_resolved(now, query, Err(Status::BAD_GATEWAY));
         };
-        let refresh = Cell::new(None);
+        let notes = ResolutionNotes::default();
         let places = NextHopResolver {
             now,
             snapshot: &self.snapshot,
             names: &self.names,
             outages: &self.outages,
             ring: self.proxy.ring(),
-            egress: exit,
+            egress: listener,
             is_secure: false,
             choice: WeightedChoice::Fixed(choice),
-            refresh: &refresh,
+            named_by,
+            notes: &notes,
         };
         let flows = places.flows_of(&question, answer);
+        if let Some(address) = notes.refused.take() {
+            self.report_local_destination(named_by, address);
+        }
         self.proxy.handle_resolved(now, query, flows);
     }
 
@@ -463,6 +467,15 @@ impl Shard {
         transactions.prefetch_server(key);
         if !matches!(method, Method::Invite | Method::Ack) {
             transactions.prefetch_cached_response();
+        }
+    }
+
+    /// Reports that somebody elsewhere has named a destination that leads to this machine.
+    #[cold]
+    pub(crate) fn report_local_destination(&mut self, named_by: Option<IpAddr>, address: SocketAddr) {
+        self.counters.local_destinations += 1;
+        if let Some(by) = named_by {
+            self.report(Event::LocalDestination { by, address });
         }
     }
 

@@ -207,6 +207,12 @@ impl Snapshot {
         })
     }
 
+    /// Returns whether an address is of this machine: of a listener, or a loopback address.
+    #[inline]
+    pub(crate) fn is_own_address(&self, address: SocketAddr) -> bool {
+        address.ip().to_canonical().is_loopback() || self.listeners.iter().any(|own| own.address == address)
+    }
+
     /// Returns whether requests to a URI stay on this machine: at one of the listeners or at a loopback address.
     #[must_use]
     pub fn leads_here(&self, uri: &SipUri<'_>) -> bool {

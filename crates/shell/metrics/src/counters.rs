@@ -116,6 +116,7 @@ pub const COUNTERS: &[Counter] = &[
     counter("shards", "amplification_limited", "Responses shortened or not sent, because the server answers a datagram from an unverified source with at most twice its bytes."),
     counter("shards", "registered", "Successful REGISTERs."),
     counter("shards", "too_many_contacts", "REGISTERs rejected because of registrar.max_contacts."),
+    counter("shards", "local_destinations", "Contacts, redirections and next hops not followed because they lead to this machine, and who named them is elsewhere."),
     counter("shards", "store_unavailable", "REGISTERs rejected because the store could not save them."),
     counter("shards", "removals_forwarded", "Removals of registrations that were forwarded to other clusters that may have them: the user's earlier cluster, and the cluster that forwarded the REGISTER."),
     counter("shards", "removals_lost", "Removals that could not be forwarded to another cluster, because none of its members answers or there was no room."),

@@ -59,7 +59,7 @@ impl NextHopResolver<'_> {
         let answer = match self.names.lookup(self.now, question) {
             Lookup::Fresh(answer) => answer,
             Lookup::Stale(answer) => {
-                self.refresh.set(Some(Box::new(question.clone())));
+                self.notes.refresh.set(Some(Box::new(question.clone())));
                 answer
             }
             Lookup::Miss => return false,

@@ -1,5 +1,7 @@
 //! Properties of a request: its destination, its sender, and whether the sender must authenticate.
 
+use core::net::SocketAddr;
+
 use strowger_foundation::{Flow, HostId, Transport};
 use strowger_message::{HeaderName, Method, NameAddr, SipUri, Uri};
 use strowger_proxy::cluster_request::ClusterRequestKind;
@@ -63,7 +65,10 @@ impl<'a, 'm> Request<'a, 'm> {
             Some(_) if translated || self.source.transport.is_web_socket() => Some(self.source),
             Some(_) => {
                 let uri = self.contact();
-                let peer = uri.as_ref().and_then(Uri::sip).and_then(peer_of);
+                let is_open = |peer: &SocketAddr| {
+                    !self.snapshot.is_own_address(*peer) || !self.snapshot.guards_itself_from(self.source.peer.ip())
+                };
+                let peer = uri.as_ref().and_then(Uri::sip).and_then(peer_of).filter(is_open);
                 Some(Flow { reopen: true, peer: peer.unwrap_or(self.source.peer), ..self.source })
             }
             None => translated.then_some(self.source),

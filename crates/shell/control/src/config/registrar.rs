@@ -19,7 +19,8 @@ pub struct Registrar {
     /// (the source) or never (the contact's own address).
     pub nat: Nat,
     /// Contacts that lead to this machine (a loopback address, or one that the server listens on), registered from
-    /// elsewhere: refuse (with 403) or accept. Redirections from elsewhere are treated alike.
+    /// elsewhere: refuse (with 403) or accept. Redirections, host names and requests within a call from elsewhere are
+    /// treated alike.
     pub local_contacts: LocalContacts,
     /// Keep-alive for contacts behind NAT: crlf (an empty line), options (a request) or off.
     pub keepalive: KeepAlive,
