@@ -142,7 +142,7 @@ pub fn idle_api() -> (Router, String) {
     // Another thread of this process may have made it.
     drop(std::fs::remove_file(tokens.path()));
     let token = tokens.add("fuzzer", Role::Administrator, 0, None).expect("a writable folder");
-    (Api::new(Arc::new(Idle), tokens, Vec::new()).router(Router::new()), token)
+    (Api::new(Arc::new(Idle), tokens).router(Router::new()), token)
 }
 
 /// Checks a request: a line with its method and target, lines with header fields, an empty line, and the body. Whatever

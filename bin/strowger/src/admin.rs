@@ -3,15 +3,16 @@
 mod backend;
 mod metrics;
 
+use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use strowger_administration::{Api, TokenFile};
-use strowger_control::config::Config;
+use strowger_control::config::Admin;
 use strowger_control::socket::Handler;
 use strowger_http::axum::Router;
-use strowger_http::{HttpCounters, HttpLimits, HttpServer};
+use strowger_http::{HttpCounters, HttpLimits, HttpServer, HttpTls};
 use strowger_worker::FleetTimesReader;
 
 use self::backend::ApiBackend;
@@ -32,54 +33,108 @@ pub(crate) struct Served {
     pub(crate) times: Arc<OnceLock<FleetTimesReader>>,
 }
 
-/// Opens the listener, unless it is off. Without a configured address, a server whose default address is taken goes on
-/// without.
-pub(crate) fn start(served: Served) -> Result<Option<HttpServer>, Failure> {
-    let config = served.config.current();
-    let admin = &config.admin;
-    let Some(address) = admin.address() else { return Ok(None) };
-    let tls = http_certificate::load(admin)?;
-    let no = |error| {
-        Failure::No(format!("the HTTP listener {address} cannot be opened: {error}; choose another in [admin] listen"))
-    };
-    let listener = match TcpListener::bind(address) {
-        Ok(listener) => listener,
-        Err(error) if !admin.is_required() => {
-            tracing::warn!(
-                "no page, API and metrics: {address} cannot be opened ({error}); choose another address in [admin] listen, \
-                 or write listen = \"off\""
-            );
+/// The listener, if there is one, and its routes. These stay when the listener is exchanged, with what they know of clients
+/// and tokens.
+pub(crate) struct AdminListener {
+    server: Option<HttpServer>,
+    metrics: Router,
+    /// Page, API and metrics.
+    all: Router,
+    counters: Arc<HttpCounters>,
+}
+
+/// A change of the listener that cannot fail any more.
+pub(crate) enum AdminChange {
+    /// Other routes or another certificate at the same address.
+    Service(Option<HttpTls>),
+    /// Another listener, or none.
+    Listener(Option<HttpServer>),
+}
+
+impl AdminListener {
+    /// Opens the listener, unless it is off. Without a configured address, a server whose default address is taken goes on
+    /// without.
+    pub(crate) fn start(served: Served) -> Result<Self, Failure> {
+        let config = served.config.current();
+        let counters = Arc::<HttpCounters>::default();
+        let Served { handler, config: running, file, security, times } = served;
+        let metrics = metrics::router(running.clone(), Arc::clone(&handler), times, Arc::clone(&counters));
+        let tokens = TokenFile::in_folder(&config.server.data);
+        let api = Api::new(Arc::new(ApiBackend { handler, config: running, file, security }), tokens);
+        let all = metrics.clone().merge(api.router(strowger_page::router()));
+        let mut listener = Self { server: None, metrics, all, counters };
+        listener.server = listener.open(&config.admin).map_err(Failure::No)?;
+        listener.announce(&config.admin);
+        Ok(listener)
+    }
+
+    /// Opens what the new configuration needs, in addition to what is open; `None` if nothing changes there.
+    pub(crate) fn prepare(&self, before: &Admin, after: &Admin) -> Result<Option<AdminChange>, String> {
+        // The routes read the other keys for each request.
+        let service = |admin: &Admin| (admin.tls.clone(), admin.metrics_only);
+        if before.address() != after.address() {
+            return Ok(Some(AdminChange::Listener(self.open(after)?)));
+        }
+        if service(before) == service(after) {
             return Ok(None);
         }
-        Err(error) => return Err(no(error)),
-    };
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let counters = Arc::<HttpCounters>::default();
-    let times = Arc::clone(&served.times);
-    let metrics = metrics::router(admin.clone(), Arc::clone(&served.handler), times, Arc::clone(&counters));
-    let is_only_metrics = admin.metrics_only;
-    let router = if is_only_metrics { metrics } else { metrics.merge(api(&config, served.backend())) };
-    let server = HttpServer::start(listener, tls, router, HttpLimits::default(), counters).map_err(no)?;
-    let address = server.address();
-    tracing::info!("metrics at {scheme}://{address}/metrics");
-    if !is_only_metrics {
-        tracing::info!(
-            "administration at {scheme}://{address}/; `strowger token add NAME --role administrator` lets somebody in"
-        );
+        Ok(Some(AdminChange::Service(http_certificate::load(after)?)))
     }
-    Ok(Some(server))
-}
 
-impl Served {
-    fn backend(self) -> ApiBackend {
-        let Self { handler, config, file, security, .. } = self;
-        ApiBackend { handler, config, file, security }
+    /// Applies a change. Connections end after the response in progress, which may be that to the request for this change.
+    pub(crate) fn apply(&mut self, change: AdminChange, admin: &Admin) {
+        match change {
+            AdminChange::Service(tls) => {
+                if let Some(server) = &self.server {
+                    server.exchange(tls, self.routes(admin).clone());
+                }
+            }
+            AdminChange::Listener(server) => {
+                if let Some(old) = std::mem::replace(&mut self.server, server) {
+                    tracing::info!("the HTTP listener at {} is closed", old.address());
+                    old.retire();
+                }
+            }
+        }
+        self.announce(admin);
     }
-}
 
-fn api(config: &Config, backend: ApiBackend) -> Router {
-    let mut hosts: Vec<String> = config.admin.hosts.iter().map(|host| host.0.clone()).collect();
-    hosts.push(rustix::system::uname().nodename().to_string_lossy().into_owned());
-    let tokens = TokenFile::in_folder(&config.server.data);
-    Api::new(Arc::new(backend), tokens, hosts).router(strowger_page::router())
+    const fn routes(&self, admin: &Admin) -> &Router {
+        if admin.metrics_only { &self.metrics } else { &self.all }
+    }
+
+    /// Opens a listener, unless it is off.
+    fn open(&self, admin: &Admin) -> Result<Option<HttpServer>, String> {
+        let Some(address) = admin.address() else { return Ok(None) };
+        let tls = http_certificate::load(admin)?;
+        let no = |error: io::Error| {
+            format!("the HTTP listener {address} cannot be opened: {error}; choose another in [admin] listen")
+        };
+        let listener = match TcpListener::bind(address) {
+            Ok(listener) => listener,
+            Err(error) if !admin.is_required() => {
+                tracing::warn!(
+                    "no page, API and metrics: {address} cannot be opened ({error}); choose another address in [admin] listen, \
+                     or write listen = \"off\""
+                );
+                return Ok(None);
+            }
+            Err(error) => return Err(no(error)),
+        };
+        let counters = Arc::clone(&self.counters);
+        let routes = self.routes(admin).clone();
+        HttpServer::start(listener, tls, routes, HttpLimits::default(), counters).map(Some).map_err(no)
+    }
+
+    /// Logs where the listener is.
+    fn announce(&self, admin: &Admin) {
+        let Some(address) = self.server.as_ref().map(HttpServer::address) else { return };
+        let scheme = if admin.tls.is_some() { "https" } else { "http" };
+        tracing::info!("metrics at {scheme}://{address}/metrics");
+        if !admin.metrics_only {
+            tracing::info!(
+                "administration at {scheme}://{address}/; `strowger token add NAME --role administrator` lets somebody in"
+            );
+        }
+    }
 }

@@ -7,8 +7,10 @@ use crate::failure::Failure;
 use crate::files;
 
 /// Loads the listener's certificate, if it has one.
-pub(crate) fn load(config: &Admin) -> Result<Option<HttpTls>, Failure> {
-    loaded(config).map_err(Failure::No)
+pub(crate) fn load(config: &Admin) -> Result<Option<HttpTls>, String> {
+    let Some(files) = config.tls.as_ref().filter(|_| config.address().is_some()) else { return Ok(None) };
+    let loaded = HttpTls::load(&files.certificate, &files.key);
+    loaded.map(Some).map_err(|why| format!("admin.tls: {why}"))
 }
 
 /// Reads the certificate as a server would, for `strowger check`. That this user may not read a file is a warning: the
@@ -20,11 +22,5 @@ pub(crate) fn check(config: &Admin, warnings: &mut Vec<String>) -> Result<(), Fa
         warnings.push(format!("admin.tls: {file} may not be read by this user, so the certificate was not checked"));
         return Ok(());
     }
-    loaded(config).map(drop).map_err(Failure::Usage)
-}
-
-fn loaded(config: &Admin) -> Result<Option<HttpTls>, String> {
-    let Some(files) = &config.tls else { return Ok(None) };
-    let loaded = HttpTls::load(&files.certificate, &files.key);
-    loaded.map(Some).map_err(|why| format!("admin.tls: {why}"))
+    load(config).map(drop).map_err(Failure::Usage)
 }

@@ -27,7 +27,6 @@ use strowger_control::protocol::{
 };
 use strowger_control::socket::{ControlSocket, Handler, TimingSource, TraceSource};
 use strowger_foundation::{TagKey, Transport};
-use strowger_http::HttpServer;
 use strowger_locate::NameCache;
 use strowger_net::{Clock, WebSocketContext};
 use strowger_registrar::Locations;
@@ -37,6 +36,7 @@ use strowger_worker::{Fleet, FleetConfig, FleetTimesReader, Resolve, StreamLimit
 use self::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
 use self::listeners::{ListenerSet, bind, listeners_of};
 
+use crate::admin::{AdminListener, Served};
 use crate::balancing::TargetManager;
 use crate::ban_keeper::{BanKeeper, KnownSources};
 use crate::cdr::Cdr;
@@ -54,7 +54,7 @@ use crate::text::count;
 use crate::tls::Certificates;
 use crate::trace::{ListenerNames, Traces};
 use crate::users::{DirectoryUpdate, Users};
-use crate::{admin, audit, calls, check, former_names, gateways, key, log, packet_times, status, web_sockets};
+use crate::{audit, calls, check, former_names, gateways, key, log, packet_times, status, web_sockets};
 
 /// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -144,7 +144,7 @@ struct Server {
     /// Users whose bindings are removed in the next round.
     removals_due: Vec<Box<[u8]>>,
     control: ControlSocket,
-    _admin: Option<HttpServer>,
+    admin: AdminListener,
 }
 
 impl Server {
@@ -188,7 +188,7 @@ impl Server {
         };
         let handler = Arc::new(handler);
         let running_config = RunningConfig::new(&config, read);
-        let admin = admin::start(admin::Served {
+        let admin = AdminListener::start(Served {
             handler: Arc::clone(&handler) as Arc<dyn Handler>,
             config: running_config.clone(),
             file: file.clone(),
@@ -282,7 +282,7 @@ impl Server {
             removals_next: Vec::new(),
             removals_due: Vec::new(),
             control,
-            _admin: admin,
+            admin,
         })
     }
 

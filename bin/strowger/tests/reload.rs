@@ -5,8 +5,10 @@ mod common;
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
+use common::api::Client;
 use common::server::Server;
 use common::{CommandResult, PATIENCE, free_address};
 use serde_json::{Value, json};
@@ -376,4 +378,93 @@ fn call_records_go_to_another_file() {
     assert_eq!(subject.changes(&[], "[cdr]\nfile = \"calls.json\"\n"), ["cdr.file: none → calls.json"]);
     let path: PathBuf = subject.server.folder.path().join("calls.json");
     subject.server.until("it is opened", || path.exists());
+}
+
+/// The first configuration with another `[admin]`.
+fn with_admin(subject: &Subject, admin: &str) -> String {
+    let (before, _) = subject.first.split_once("[admin]").expect("the last table");
+    format!("{before}[admin]\n{admin}")
+}
+
+#[test]
+fn the_http_listener_changes_while_tokens_stay_and_requests_finish() {
+    let (old, new) = (free_address(), free_address());
+    let subject = Subject::start(&format!("[admin]\nlisten = \"{old}\"\n"));
+    let server = &subject.server;
+    let reload = |admin: &str| {
+        server.folder.write("strowger.toml", &with_admin(&subject, admin));
+        server.folder.run(&["ctl", "reload"])
+    };
+    let client = Client::of(server, "operator");
+    let moved = Client { server: new, ..client.clone() };
+    client.get("/api/v1/status").expect(200);
+
+    // Another program has the address: nothing changes.
+    let taken = TcpListener::bind(new).expect("it is free");
+    let refused = reload(&format!("listen = \"{new}\"\n")).refused(1);
+    assert!(refused.contains("the HTTP listener") && refused.ends_with("; nothing was changed"), "{refused}");
+    let refused =
+        reload(&format!("listen = \"{old}\"\ntls = {{ certificate = \"no.pem\", key = \"no.key\" }}\n")).refused(1);
+    assert!(refused.contains("admin.tls: no.pem cannot be read"), "{refused}");
+    drop(taken);
+    client.get("/api/v1/status").expect(200);
+
+    // The request for the change is answered by the listener that it closes.
+    server.folder.write("strowger.toml", &with_admin(&subject, &format!("listen = \"{new}\"\n")));
+    let done = client.ask("POST", "/api/v1/configuration/reload").expect(200);
+    assert_eq!(done["changes"][0]["key"], "admin.listen", "{done}");
+    server.until("the old listener is closed", || TcpStream::connect(old).is_err());
+    moved.get("/api/v1/status").expect(200);
+
+    let host = |name: &str| moved.send("GET", "/api/v1/status", &format!("Host: {name}\r\n"), None).status;
+    assert_eq!(host("pbx.example"), 403);
+    reload(&format!("listen = \"{new}\"\nhosts = [\"pbx.example\"]\n")).ok();
+    assert_eq!(host("pbx.example"), 200);
+
+    reload(&format!("listen = \"{new}\"\nmetrics_only = true\n")).ok();
+    assert_eq!((moved.get("/api/v1/status").status, moved.get("/metrics").status), (404, 200));
+    reload(&format!("listen = \"{new}\"\nmetrics_from = []\n")).ok();
+    assert_eq!((moved.get("/api/v1/status").status, moved.get("/metrics").status), (200, 403));
+
+    reload("listen = \"off\"\n").ok();
+    server.until("it is off", || TcpStream::connect(new).is_err());
+    reload(&format!("listen = \"{old}\"\n")).ok();
+    client.get("/api/v1/status").expect(200);
+}
+
+#[test]
+fn the_http_listener_gets_a_certificate_while_the_server_runs() {
+    let address = free_address();
+    let subject = Subject::start(&format!("[admin]\nlisten = \"{address}\"\n"));
+    let folder = &subject.server.folder;
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    folder.write("admin.pem", &made.cert.pem());
+    folder.write("admin.key", &made.signing_key.serialize_pem());
+    fs::set_permissions(folder.path().join("admin.key"), fs::Permissions::from_mode(0o600)).expect("our file");
+    let client = Client::of(&subject.server, "viewer");
+    // Kept open by its client.
+    let mut idle = TcpStream::connect(address).expect("it listens");
+    idle.set_read_timeout(Some(PATIENCE)).expect("settable");
+    idle.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+    idle.read_exact(&mut [0; 12]).expect("an answer");
+    client.get("/api/v1/status").expect(200);
+    let tls = format!("listen = \"{address}\"\ntls = {{ certificate = \"admin.pem\", key = \"admin.key\" }}\n");
+    folder.write("strowger.toml", &with_admin(&subject, &tls));
+    folder.run(&["ctl", "reload"]).ok();
+    idle.read_to_end(&mut Vec::new()).expect("it ends after its response");
+    let mut plain = TcpStream::connect(address).expect("it listens");
+    plain.set_read_timeout(Some(PATIENCE)).expect("settable");
+    plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+    let mut answer = Vec::new();
+    // An alert, or just the end.
+    drop(plain.read_to_end(&mut answer));
+    assert!(!answer.starts_with(b"HTTP/"), "it speaks HTTPS only");
+    assert!(
+        subject.server.log().contains(&format!("administration at https://{address}/")),
+        "{}",
+        subject.server.log()
+    );
+    folder.write("strowger.toml", &subject.first);
+    folder.run(&["ctl", "reload"]).ok();
+    client.get("/api/v1/status").expect(200);
 }

@@ -63,6 +63,13 @@ impl Backend for ApiBackend {
         self.config.current().server.domains.iter().map(|domain| domain.0.clone()).collect()
     }
 
+    fn hosts(&self) -> Vec<String> {
+        let mut hosts = self.domains();
+        hosts.extend(self.config.current().admin.hosts.iter().map(|host| host.0.clone()));
+        hosts.push(rustix::system::uname().nodename().to_string_lossy().into_owned());
+        hosts
+    }
+
     fn has_clusters(&self) -> bool {
         !self.config.current().second_stage.is_empty()
     }

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use strowger_control::config;
 use strowger_control::protocol::{Request, Response as Answer};
 use strowger_control::socket::Handler;
 use strowger_http::HttpCounters;
@@ -21,6 +20,8 @@ use strowger_metrics::{BOUNDS_NS, Format, HttpConnections, Process, Scrape};
 use strowger_worker::FleetTimesReader;
 use tokio::sync::Mutex;
 
+use crate::running_config::RunningConfig;
+
 /// Time for which the text of a scrape answers further ones.
 const REUSE_FOR: Duration = Duration::from_secs(1);
 
@@ -28,7 +29,7 @@ const REUSE_FOR: Duration = Duration::from_secs(1);
 type Scraped = Result<Bytes, String>;
 
 pub(crate) fn router(
-    config: config::Admin,
+    config: RunningConfig,
     handler: Arc<dyn Handler>,
     times: Arc<OnceLock<FleetTimesReader>>,
     connections: Arc<HttpCounters>,
@@ -39,7 +40,7 @@ pub(crate) fn router(
 }
 
 struct Metrics {
-    config: config::Admin,
+    config: RunningConfig,
     source: Arc<Source>,
     /// The last scrape in each format, and when it was taken. The lock is held during a scrape, so that there is one at
     /// a time.
@@ -52,7 +53,7 @@ async fn metrics(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
 ) -> Response {
-    if !state.config.may_read_metrics(peer.ip()) {
+    if !state.config.current().admin.may_read_metrics(peer.ip()) {
         let why = format!("{} may not read the metrics: it is not in admin.metrics_from\n", peer.ip().to_canonical());
         return (StatusCode::FORBIDDEN, why).into_response();
     }

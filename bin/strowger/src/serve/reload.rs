@@ -14,11 +14,12 @@ use strowger_worker::{PreparedSockets, WorkerSettings};
 use super::Server;
 use super::limits::{stream_limits, worker_options};
 use super::listeners::ListenerPlan;
+use crate::admin::AdminChange;
 use crate::balancing::TargetUpdate;
 use crate::cdr::CallsDatabase;
 use crate::text::count;
 use crate::users::Users;
-use crate::{check, cluster, files, former_names, gateways, status, web_sockets};
+use crate::{check, cluster, files, former_names, gateways, http_certificate, status, web_sockets};
 
 /// A new configuration, and what it needs before it can be applied.
 struct Prepared {
@@ -39,6 +40,7 @@ struct Opened {
     /// Another database of call records, if it changes.
     calls: Option<Option<CallsDatabase>>,
     control: Option<ControlSocket>,
+    admin: Option<AdminChange>,
 }
 
 impl Server {
@@ -61,6 +63,7 @@ impl Server {
     pub(super) fn check_reload(&self) -> Result<Reloaded, String> {
         let Prepared { config, read, changes, .. } = self.prepare()?;
         self.certificates.check(&config)?;
+        http_certificate::load(&config.admin)?;
         web_sockets::check(&config)?;
         let file = file_name(read.as_deref());
         let result = match changes.len() {
@@ -177,14 +180,15 @@ impl Server {
                 Some(ControlSocket::open(&config.control_socket(), handler)?)
             }
         };
+        let admin = self.admin.prepare(&self.config.admin, &config.admin)?;
         self.certificates.reload(config, tls)?;
-        Ok(Opened { listeners, sockets, calls, control })
+        Ok(Opened { listeners, sockets, calls, control, admin })
     }
 
     /// Applies a configuration for which everything is prepared; nothing can fail any more.
     fn apply(&mut self, prepared: Prepared, opened: Opened) -> Reloaded {
         let Prepared { config, read, changes, users, targets, plan, dns } = prepared;
-        let Opened { listeners, sockets, calls, control } = opened;
+        let Opened { listeners, sockets, calls, control, admin } = opened;
         web_sockets::reload(&self.web_sockets, &config);
         former_names::warnings(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
@@ -217,6 +221,9 @@ impl Server {
         self.listener_names.set(status::listeners(&self.snapshot));
         self.exporters.apply(&self.config, &self.snapshot.listeners);
         self.running_config.replace(&self.config, read.as_deref());
+        if let Some(admin) = admin {
+            self.admin.apply(admin, &self.config.admin);
+        }
         let users = count(self.snapshot.directory.users() as u64, "user");
         let routes = count(self.snapshot.routes.len() as u64, "route");
         let undone = match undone {

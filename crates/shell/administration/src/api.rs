@@ -26,15 +26,13 @@ use crate::tokens::{KnownTokens, TokenFile};
 pub struct Api {
     backend: Arc<dyn Backend>,
     tokens: TokenFile,
-    hosts: Vec<String>,
 }
 
 impl Api {
-    /// Returns the API of a server whose tokens are in this file, and that clients may call by these names besides
-    /// `localhost`, its domains and every address.
+    /// Returns the API of a server whose tokens are in this file.
     #[must_use]
-    pub fn new(backend: Arc<dyn Backend>, tokens: TokenFile, hosts: Vec<String>) -> Self {
-        Self { backend, tokens, hosts }
+    pub fn new(backend: Arc<dyn Backend>, tokens: TokenFile) -> Self {
+        Self { backend, tokens }
     }
 
     /// Returns the OpenAPI document (3.1).
@@ -54,7 +52,6 @@ impl Api {
             roles: Roles::of(&document),
             traces: Arc::new(Semaphore::new(MAX_TRACES)),
             document: document.to_json().unwrap_or_default(),
-            hosts: self.hosts,
             limits: Mutex::default(),
         });
         let pages = pages

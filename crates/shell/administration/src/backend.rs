@@ -20,6 +20,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the domains that the server is responsible for.
     fn domains(&self) -> Vec<String>;
 
+    /// Returns the names that clients may call the server by, besides `localhost` and every address.
+    fn hosts(&self) -> Vec<String> {
+        self.domains()
+    }
+
     /// Returns whether the server passes requests to clusters.
     fn has_clusters(&self) -> bool {
         false

@@ -27,7 +27,7 @@ const FIELDS: [(HeaderName, &str); 6] = [
 
 /// Checks Host and Origin, and adds header fields for browsers.
 pub(crate) async fn protect(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let mut response = match check(request.headers(), request.uri(), &shared.hosts()) {
+    let mut response = match check(request.headers(), request.uri(), &shared.backend.hosts()) {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };

@@ -20,19 +20,11 @@ pub(crate) struct Shared {
     pub(crate) traces: Arc<Semaphore>,
     /// The document, as JSON.
     pub(crate) document: String,
-    pub(crate) hosts: Vec<String>,
     pub(crate) limits: Mutex<RateLimits>,
 }
 
 impl Shared {
     pub(crate) fn limits(&self) -> MutexGuard<'_, RateLimits> {
         self.limits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the names that clients may call the server by.
-    pub(crate) fn hosts(&self) -> Vec<String> {
-        let mut hosts = self.backend.domains();
-        hosts.extend_from_slice(&self.hosts);
-        hosts
     }
 }

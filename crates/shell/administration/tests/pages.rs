@@ -24,7 +24,7 @@ async fn loading_the_page_takes_nothing_from_the_limit_of_requests() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = Router::new().route("/", get(|| async { "page" })).route("/assets/{*file}", get(|| async { "file" }));
     let tokens = TokenFile::in_folder(folder.path());
-    let router = Api::new(Arc::new(api_bodies::Idle), tokens, Vec::new()).router(pages);
+    let router = Api::new(Arc::new(api_bodies::Idle), tokens).router(pages);
     // Several browsers behind one address, without a cache.
     for _ in 0..10 {
         assert_eq!(status(&router, Method::GET, "/").await, StatusCode::OK);

@@ -16,12 +16,14 @@ use tower_service::Service as _;
 use crate::limits::HttpLimits;
 use crate::long_response::LongResponse;
 
-/// Answers the requests of a connection until it ends. Errors concern the client alone and are not reported.
+/// Answers the requests of a connection until it ends. Once `replaced` ends, the response in progress is the last. Errors
+/// concern the client alone and are not reported.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     peer: SocketAddr,
     router: Router,
     limits: HttpLimits,
+    replaced: impl Future<Output = ()>,
 ) {
     let long = LongResponse::default();
     let of_requests = long.clone();
@@ -37,7 +39,11 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         .max_buf_size(limits.buffer)
         .max_headers(limits.headers);
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    if timeout(limits.connection, connection.as_mut()).await.is_ok() {
+    let is_ended = tokio::select! {
+        ended = timeout(limits.connection, connection.as_mut()) => ended.is_ok(),
+        () = replaced => false,
+    };
+    if is_ended {
         return;
     }
     connection.as_mut().graceful_shutdown();

@@ -11,7 +11,7 @@ use axum::Router;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 use tokio::runtime;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::connection;
@@ -49,11 +49,20 @@ impl HttpCounters {
     }
 }
 
+/// What new connections get.
+#[derive(Clone, Debug)]
+struct Service {
+    tls: Option<Arc<HttpTls>>,
+    router: Router,
+}
+
 /// A running listener. Dropping it closes the listener and its connections.
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
-    /// Dropped to stop the thread.
+    /// Connections end when it changes, or is dropped.
+    service: watch::Sender<Service>,
+    /// Stops the thread: when the responses in progress are sent, or at once if it is dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -80,19 +89,40 @@ impl HttpServer {
             tokio::net::TcpListener::from_std(listener)?
         };
         let (stop, stopped) = oneshot::channel();
+        let (service, current) = watch::channel(Service { tls: tls.map(Arc::new), router });
         let serve = move || {
             yield_to_calls();
             runtime.block_on(async {
-                tokio::select! {
-                    () = accept(listener, tls.map(Arc::new), router, limits, &counters) => {}
-                    _ = stopped => {}
+                let places = Arc::new(Semaphore::new(limits.connections));
+                let may_answer = tokio::select! {
+                    () = accept(listener, current, Arc::clone(&places), limits, &counters) => false,
+                    stop = stopped => stop.is_ok(),
+                };
+                if may_answer {
+                    // Each connection has a time limit of its own.
+                    let all = u32::try_from(limits.connections).unwrap_or(u32::MAX);
+                    drop(places.acquire_many(all).await);
                 }
             });
             // A handler that still works must not delay the end of the server.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("http".to_owned()).spawn(serve)?;
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, service, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Serves new connections by `router` and `tls` instead. Open ones end after the response in progress.
+    pub fn exchange(&self, tls: Option<HttpTls>, router: Router) {
+        self.service.send_replace(Service { tls: tls.map(Arc::new), router });
+    }
+
+    /// Closes the listener, and lets each connection end after the response in progress. Does not wait for that.
+    pub fn retire(mut self) {
+        if let Some(stop) = self.stop.take() {
+            // It fails only if the thread has ended.
+            let _ = stop.send(());
+        }
+        drop(self.thread.take());
     }
 
     /// Returns the address of the listener.
@@ -124,12 +154,11 @@ fn yield_to_calls() {
 
 async fn accept(
     listener: tokio::net::TcpListener,
-    tls: Option<Arc<HttpTls>>,
-    router: Router,
+    service: watch::Receiver<Service>,
+    places: Arc<Semaphore>,
     limits: HttpLimits,
     counters: &HttpCounters,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -146,14 +175,17 @@ async fn accept(
         counters.accepted.fetch_add(1, Ordering::Relaxed);
         // Responses are written whole.
         drop(stream.set_nodelay(true));
-        let (router, tls) = (router.clone(), tls.clone());
+        let mut service = service.clone();
+        let Service { tls, router } = service.borrow_and_update().clone();
         tokio::spawn(async move {
+            // An error says that the listener is gone.
+            let replaced = async move { drop(service.changed().await) };
             match tls {
-                None => connection::serve(stream, peer, router, limits).await,
+                None => connection::serve(stream, peer, router, limits, replaced).await,
                 Some(tls) => {
                     // A failed handshake concerns the client alone.
                     if let Ok(Ok(stream)) = timeout(limits.head, tls.acceptor().accept(stream)).await {
-                        connection::serve(stream, peer, router, limits).await;
+                        connection::serve(stream, peer, router, limits, replaced).await;
                     }
                 }
             }

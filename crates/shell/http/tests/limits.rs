@@ -142,3 +142,64 @@ fn a_stopped_listener_is_gone() {
     assert_eq!(read(&mut open), "");
     assert!(TcpStream::connect(address).is_err());
 }
+
+/// A request that lasts until `gate` opens.
+fn gated() -> (Router, Arc<tokio::sync::Notify>, Arc<tokio::sync::Notify>) {
+    let (begun, gate) = (Arc::<tokio::sync::Notify>::default(), Arc::<tokio::sync::Notify>::default());
+    let (tell, wait) = (Arc::clone(&begun), Arc::clone(&gate));
+    let slow = move || async move {
+        tell.notify_one();
+        wait.notified().await;
+        "at last"
+    };
+    (Router::new().route("/slow", get(slow)).route("/", get(|| async { "old" })), begun, gate)
+}
+
+fn start_gated() -> (HttpServer, Arc<tokio::sync::Notify>, Arc<tokio::sync::Notify>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let (router, begun, gate) = gated();
+    let server = HttpServer::start(listener, None, router, HttpLimits::default(), Arc::default()).expect("it starts");
+    (server, begun, gate)
+}
+
+/// Begins a request that is being answered when this returns.
+fn begin_slow(server: &HttpServer, begun: &tokio::sync::Notify) -> TcpStream {
+    let mut slow = connect(server);
+    slow.write_all(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is open");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(begun.notified());
+    slow
+}
+
+#[test]
+fn an_exchange_lets_old_connections_finish_and_new_ones_have_the_new_service() {
+    let (server, begun, gate) = start_gated();
+    let mut slow = begin_slow(&server, &begun);
+    let mut idle = connect(&server);
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is open");
+    server.exchange(None, Router::new().route("/", get(|| async { "new" })));
+    let response = request(&mut connect(&server), "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    assert!(response.ends_with("\r\n\r\nnew"), "{response}");
+    gate.notify_one();
+    let response = read(&mut slow);
+    assert!(response.ends_with("\r\n\r\nat last"), "{response}");
+    // The connection would otherwise stay open for further requests.
+    let response = read(&mut idle);
+    assert!(response.ends_with("\r\n\r\nold") || response.is_empty(), "{response}");
+}
+
+#[test]
+fn a_retired_listener_answers_what_it_has_begun() {
+    let (server, begun, gate) = start_gated();
+    let mut slow = begin_slow(&server, &begun);
+    let address = server.address();
+    server.retire();
+    let began = Instant::now();
+    while TcpStream::connect(address).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "it still listens");
+    }
+    assert!(TcpListener::bind(address).is_ok(), "the address is free");
+    gate.notify_one();
+    let response = read(&mut slow);
+    assert!(response.ends_with("\r\n\r\nat last"), "{response}");
+}

@@ -12,7 +12,6 @@ pub enum Reload {
 use Reload::{Live, Restart};
 
 const SHARED_TABLE: Reload = Restart("the other members know this server by it");
-const HTTP: Reload = Restart("the HTTP listener is opened at the start");
 const SHARDS: Reload = Restart("registrations and calls are divided by the number of workers");
 
 /// Each key, and each list of tables with all its keys. The reference in docs/operating/configuration.md marks the
@@ -111,11 +110,7 @@ const KEYS: &[(&str, Reload)] = &[
     ("cdr.file", Live),
     ("cdr.database", Live),
     ("control.socket", Live),
-    ("admin.listen", HTTP),
-    ("admin.tls", HTTP),
-    ("admin.hosts", HTTP),
-    ("admin.metrics_only", HTTP),
-    ("admin.metrics_from", HTTP),
+    ("admin", Live),
     ("ban", Live),
     ("trace", Live),
     ("log.level", Live),
