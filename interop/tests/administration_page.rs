@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde_json::json;
 use strowger_interop::{
-    AdministrationPage, AnswerBehavior, Callee, Caller, Config, PATIENCE, Phone, Program, Server, free_port,
+    AdministrationPage, AnswerBehavior, Callee, Caller, Config, PATIENCE, Phone, Program, Server, free_port, wait_until,
 };
 
 /// Maximum number of bytes of the whole page, as transferred.
 const MAX_BYTES: u64 = 300_000;
 /// Views that every role has.
-const VIEWS: [&str; 7] = ["Overview", "Users", "Registrations", "Calls", "Targets", "Members", "System"];
+const VIEWS: [&str; 8] = ["Overview", "Users", "Registrations", "Calls", "Targets", "Members", "Security", "System"];
 /// Begins a script wherever text is taken for markup.
 const ATTACK: &str = "<img src=x onerror=window.attacked=1>";
 
@@ -260,7 +260,7 @@ fn an_operator_ends_a_call() {
 fn addresses_are_banned_and_served_again() {
     let Some(setting) = Setting::start() else { return };
     let mut page = setting.page("operator");
-    page.go("System");
+    page.go("Security");
     page.expect("No address is banned");
     page.click("Ban an address");
     page.fill("Address", "192.0.2.7 x");
@@ -272,12 +272,79 @@ fn addresses_are_banned_and_served_again() {
     assert!(row.contains("an operator") && row.contains("in 59 min"), "{row}");
     page.go("Overview");
     page.expect("1 address is banned");
-    page.go("System");
+    page.go("Security");
     page.click("Remove the ban of 192.0.2.7");
     page.click("Remove");
     page.expect("No address is banned");
     page.go("Overview");
     page.expect("Nothing.");
+}
+
+#[test]
+fn failed_log_ins_are_shown_to_operators() {
+    let Some(setting) = Setting::start() else { return };
+    let mut page = AdministrationPage::open(setting.listener);
+    page.enter_token(&format!("swg_{}", "x".repeat(43)));
+    page.expect("The server does not accept this token");
+    page.log_in(&AdministrationPage::token(&setting.server, "operator"));
+    page.go("Security");
+    page.expect("Failed log-ins");
+    let row = page.row("wrong token of this page or the API");
+    assert!(row.contains("http 127.0.0.1") && row.contains("never banned"), "{row}");
+    assert!(!page.has("swg_"), "a token is secret, also a wrong one");
+    if Program::Baresip.available() {
+        assert_eq!(Phone::start("alice").register(&setting.server, "not her password").kind, "REGISTER_FAIL");
+        let row = page.row("wrong password");
+        assert!(row.contains("alice") && row.contains("udp 127.0.0.1"), "{row}");
+    }
+    page.click("Log out");
+    page.log_in(&AdministrationPage::token(&setting.server, "viewer"));
+    page.go("Security");
+    page.expect("No address is banned");
+    assert!(
+        !page.has("Failed log-ins") && !page.has("Call records"),
+        "a viewer does not see who failed, or who called whom"
+    );
+}
+
+#[test]
+fn calls_that_have_ended_are_found_by_user() {
+    let Some(setting) = Setting::start() else { return };
+    let mut page = setting.page("operator");
+    page.go("Call records");
+    page.expect("This server does not record calls");
+    let file = setting.server.file();
+    let text = std::fs::read_to_string(file).expect("the configuration");
+    std::fs::write(file, text + "[cdr]\nfile = \"cdr.json\"\n").expect("it can be written");
+    setting.server.command(&["ctl", "reload"]);
+    page.click("Show");
+    page.expect("No call has ended since the server's start");
+    let mut caller = setting.caller();
+    caller.begin("record-1");
+    answer(&mut caller, "record-1");
+    caller.request("record-1", "BYE", None);
+    caller.settle(PATIENCE);
+    caller.call_as(&format!("\"{ATTACK}\" <sip:other@example.com>"));
+    setting.targets.iter().for_each(|target| {
+        target.behave(AnswerBehavior { status: 486, ..AnswerBehavior::default() });
+    });
+    caller.begin("record-2");
+    caller.settle(PATIENCE);
+    wait_until("the calls are recorded", || setting.server.records().len() == 2);
+    page.click("Show");
+    let row = page.row("me@example.com");
+    assert!(row.contains("you@pool.test") && row.contains("caller hung up") && row.contains("0:0"), "{row}");
+    let row = page.row("other@example.com");
+    assert!(row.contains("rejected (486)"), "{row}");
+    page.fill("User", "other");
+    page.click("Show");
+    page.expect_no("me@example.com");
+    page.row("other@example.com");
+    page.fill("User", "nobody@example.com");
+    page.click("Show");
+    page.expect("No recorded call is of this user");
+    page.click("Show all");
+    page.row("me@example.com");
 }
 
 #[test]
@@ -476,7 +543,7 @@ fn everything_has_a_name_for_screen_readers() {
     let mut page = AdministrationPage::open(setting.listener);
     assert_eq!(page.nameless(), Vec::<serde_json::Value>::new(), "log in");
     page.log_in(&AdministrationPage::token(&setting.server, "administrator"));
-    for view in VIEWS.into_iter().chain(["Trace"]) {
+    for view in VIEWS.into_iter().chain(["Trace", "Call records"]) {
         page.go(view);
         page.expect_no("Loading");
         assert_eq!(page.nameless(), Vec::<serde_json::Value>::new(), "{view}");
@@ -507,7 +574,7 @@ fn everything_has_a_name_for_screen_readers() {
 
 #[test]
 fn the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back() {
-    let Some(mut setting) = Setting::start() else { return };
+    let Some(setting) = Setting::start() else { return };
     let mut page = setting.page("administrator");
     page.go("System");
     page.click("Check the file");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use strowger_auth::Network;
 use strowger_ban::{Ban, BanList, BannedSources, FailureOutcome, MAX_BANNED};
 use strowger_control::config::Config;
-use strowger_control::protocol::{self, Bans, NewBan};
+use strowger_control::protocol::{self, Bans, Failures, NewBan};
 use strowger_foundation::{Timestamp, source_bits};
 use strowger_locate::NameCache;
 use strowger_net::Clock;
@@ -17,6 +17,7 @@ use strowger_registrar::Locations;
 use strowger_shard::{ProvenSources, Snapshot};
 
 use crate::ban_file::{self, Now};
+use crate::failures::{FailedLogIn, RecentFailures};
 
 /// Time for which the sources of registrations are not looked up anew.
 const REGISTERED_FOR: Duration = Duration::from_secs(5);
@@ -39,6 +40,7 @@ pub(crate) struct BanKeeper {
     banned: Arc<BannedSources>,
     known: OnceLock<KnownSources>,
     state: Mutex<State>,
+    failures: Mutex<RecentFailures>,
 }
 
 struct State {
@@ -79,7 +81,8 @@ impl BanKeeper {
             is_changed: false,
             next_save: Timestamp::ZERO,
         };
-        Self { clock, file, banned, known: OnceLock::new(), state: Mutex::new(state) }
+        let failures = Mutex::default();
+        Self { clock, file, banned, known: OnceLock::new(), state: Mutex::new(state), failures }
     }
 
     /// Returns what workers look up.
@@ -149,6 +152,20 @@ impl BanKeeper {
         let outcome = list.handle_failure(now, ip, || exemptions.include(now, ip, registered));
         state.is_changed |= matches!(outcome, FailureOutcome::Banned(_));
         outcome
+    }
+
+    /// Remembers a failure for who looks after the server.
+    pub(crate) fn note_failure(&self, failed: FailedLogIn) {
+        self.failures().push(self.clock.now(), failed);
+    }
+
+    /// Lists recent failures, the latest first.
+    pub(crate) fn list_failures(&self, limit: usize) -> Failures {
+        self.failures().list(self.clock.now(), limit)
+    }
+
+    fn failures(&self) -> MutexGuard<'_, RecentFailures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an address is never banned automatically.

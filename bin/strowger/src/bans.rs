@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use serde_json::json;
-use strowger_control::protocol::{Ban, Bans, NewBan, Request, Response};
+use strowger_control::protocol::{Ban, Bans, Failures, NewBan, Request, Response};
 use strowger_control::socket;
 
 use crate::cli::ctl::BanCommand;
@@ -19,6 +19,7 @@ pub(crate) fn run(path: &Path, command: Option<&BanCommand>, as_json: bool) -> R
     match command {
         None => list(path, LIMIT, as_json),
         Some(BanCommand::List { limit }) => list(path, *limit, as_json),
+        Some(BanCommand::Failures { limit }) => failures(path, *limit, as_json),
         Some(BanCommand::Add { address, time }) => {
             let for_s = time.map(|time| time.0.as_secs().max(1));
             let ban = changed(path, &Request::AddBan(NewBan { address: *address, for_s }))?;
@@ -54,6 +55,36 @@ fn list(path: &Path, limit: u32, as_json: bool) -> Result<(), Failure> {
         Response::Error(why) => Err(Failure::No(why)),
         _ => Err(Failure::No("the server sent an unexpected answer".to_owned())),
     }
+}
+
+fn failures(path: &Path, limit: u32, as_json: bool) -> Result<(), Failure> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    match socket::ask(path, &Request::Failures { limit }).map_err(Failure::No)? {
+        Response::Failures(found) if as_json => Ok(print_json(&json!(found))?),
+        Response::Failures(found) => Ok(print_failures(found)?),
+        Response::Error(why) => Err(Failure::No(why)),
+        _ => Err(Failure::No("the server sent an unexpected answer".to_owned())),
+    }
+}
+
+fn print_failures(found: Failures) -> io::Result<()> {
+    let rows = found.failures.into_iter().map(|failure| {
+        let ban = match (failure.exempt, failure.proven) {
+            (true, _) => "never",
+            (false, true) => "counts",
+            (false, false) => "unproven",
+        };
+        let (user, count) = (failure.user.unwrap_or_default(), failure.count.to_string());
+        let times = [clock(failure.first_s), clock(failure.last_s)];
+        let [first, last] = times;
+        [last, first, count, failure.event, failure.address, failure.transport, ban.to_owned(), user]
+    });
+    let names = ["LAST", "FIRST", "COUNT", "EVENT", "ADDRESS", "TRANSPORT", "BAN", "USER"];
+    print_table(names, &rows.collect::<Vec<_>>())?;
+    if found.more {
+        eprintln!("strowger: the list is truncated; --limit shows more");
+    }
+    Ok(())
 }
 
 fn print(found: Bans) -> io::Result<()> {

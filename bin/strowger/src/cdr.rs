@@ -5,6 +5,7 @@
 
 mod database;
 mod line;
+mod recent;
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,19 +13,20 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use strowger_calls::CallRecord;
-use strowger_control::protocol;
+use strowger_control::protocol::{self, EndedCall};
 use strowger_net::Clock;
 use strowger_sql::DatabaseUrl;
 
 pub(crate) use database::CallsDatabase;
-use line::json;
+use line::{json, line_of};
+use recent::RecentCalls;
 
 /// Maximum number of records waiting for the disk.
 const QUEUE: usize = 16_384;
@@ -54,6 +56,7 @@ struct Shared {
 /// Handle of the writer. Dropping it writes the waiting records as far as possible without delay.
 pub(crate) struct Cdr {
     database: RwLock<Option<CallsDatabase>>,
+    recent: Mutex<RecentCalls>,
     clock: Clock,
     orders: Option<SyncSender<CdrCommand>>,
     shared: Arc<Shared>,
@@ -69,7 +72,8 @@ impl Cdr {
         let shared = Arc::new(Shared::default());
         let writer = Writer::new(path.map(Path::to_owned), clock, Arc::clone(&shared));
         let thread = thread::Builder::new().name("cdr".to_owned()).spawn(move || writer.run(&received))?;
-        Ok(Self { database, clock, orders: Some(orders), shared, thread: Some(thread) })
+        let recent = Mutex::default();
+        Ok(Self { database, recent, clock, orders: Some(orders), shared, thread: Some(thread) })
     }
 
     /// Starts to write to other databases.
@@ -97,6 +101,7 @@ impl Cdr {
 
     /// Queues `record` for writing. Never blocks.
     pub(crate) fn write(&self, record: Arc<CallRecord>) {
+        self.recent().push(Arc::clone(&record));
         if let Some(database) = &*self.database() {
             database.write(Arc::clone(&record));
         }
@@ -108,6 +113,19 @@ impl Cdr {
                 tracing::error!("call records arrive faster than they can be written: {lost} were lost");
             }
         }
+    }
+
+    /// Returns the latest records, or those of a user: at most `limit`, the most recent first, and whether there are more.
+    pub(crate) fn latest(&self, user: Option<&str>, limit: usize) -> (Vec<EndedCall>, bool) {
+        let recent = self.recent();
+        let found: Vec<_> = recent.iter(user).take(limit.saturating_add(1)).cloned().collect();
+        drop(recent);
+        let now = self.clock.pair();
+        (found.iter().take(limit).map(|record| line_of(record, &now)).collect(), found.len() > limit)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, RecentCalls> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reopens the file, so that a renamed one is released.

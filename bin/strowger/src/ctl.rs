@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use serde_json::json;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{
-    Balancer, Call, Calls, Database, MediaEngine, Outage, Overload, Registration, Registrations, Request, Response,
-    Status, Trunk, WorkerLoad,
+    Balancer, Call, Calls, Database, EndedCalls, MediaEngine, Outage, Overload, Registration, Registrations, Request,
+    Response, Status, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -36,7 +36,10 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
             let user = address::typed(&config, user)?.to_string();
             Request::Unregister { user, contact: contact.clone() }
         }
-        CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
+        CtlCommand::Calls { ended: true, user, limit } => {
+            Request::EndedCalls { user: user.clone(), limit: usize::try_from(*limit).unwrap_or(usize::MAX) }
+        }
+        CtlCommand::Calls { limit, .. } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
         CtlCommand::Hangup { call_id } => Request::EndCall { call_id: call_id.clone() },
         CtlCommand::Trace(trace) => return trace_client::follow(socket, trace, arguments.json),
         CtlCommand::Timing(measured) => return timing::server::run(socket, measured, arguments.json),
@@ -85,6 +88,8 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
         }
         Response::Calls(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Calls(found) => Ok(print_calls(found)?),
+        Response::EndedCalls(found) if arguments.json => Ok(print_json(&json!(found))?),
+        Response::EndedCalls(found) => Ok(print_ended_calls(found)?),
         Response::Ending(ended) if arguments.json => Ok(print_json(&json!(ended))?),
         Response::Ending(ended) => {
             let line =
@@ -99,6 +104,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
         | Response::Backup(_)
         | Response::Target(_)
         | Response::Bans(_)
+        | Response::Failures(_)
         | Response::Ban(_)
         | Response::Followed
         | Response::CallSetups(_)
@@ -323,6 +329,24 @@ fn print_registrations(found: Registrations) -> io::Result<()> {
         let [head @ .., _] = head;
         print_table(head, &rows.into_iter().map(|[row @ .., _]| row).collect::<Vec<_>>())?;
     }
+    if found.more {
+        eprintln!("strowger: the list is truncated; --limit shows more");
+    }
+    Ok(())
+}
+
+fn print_ended_calls(found: EndedCalls) -> io::Result<()> {
+    if !found.recorded {
+        eprintln!("strowger: note: the server does not record calls; name a file in [cdr] file, and reload it");
+    }
+    let rows = found.calls.into_iter().map(|call| {
+        let status = call.status.map_or_else(String::new, |status| status.to_string());
+        [call.start, clock(call.talk_s), call.reason, status, call.caller, call.callee, call.source, call.call_id]
+    });
+    print_table(
+        ["START", "TALK", "REASON", "STATUS", "CALLER", "CALLEE", "SOURCE", "CALL-ID"],
+        &rows.collect::<Vec<_>>(),
+    )?;
     if found.more {
         eprintln!("strowger: the list is truncated; --limit shows more");
     }

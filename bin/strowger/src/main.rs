@@ -19,6 +19,7 @@ mod database_failure;
 mod durable_store;
 mod exporters;
 mod failure;
+mod failures;
 mod files;
 mod former_names;
 mod gateway;

@@ -12,6 +12,7 @@ use strowger_net::Clock;
 use strowger_shard::Event;
 
 use crate::ban_keeper::{self, BanKeeper};
+use crate::failures::FailedLogIn;
 
 /// Writes the lines and counts failures towards bans.
 pub(crate) struct SecurityLog {
@@ -74,6 +75,7 @@ impl SecurityLog {
                 if let Some(exempt) = self.begin(source) {
                     let event = if *is_known_user { "wrong-password" } else { "unknown-user" };
                     line!(warn, event, source, exempt, user);
+                    self.note(event, source, exempt, Some(user));
                 }
                 self.count(source);
             }
@@ -82,6 +84,7 @@ impl SecurityLog {
                 if let Some(exempt) = self.begin(source) {
                     let agent = lossy(agent.as_bytes());
                     line!(warn, "scanner", source, exempt, agent);
+                    self.note("scanner", source, exempt, Some(agent));
                 }
                 self.count(source);
             }
@@ -109,10 +112,17 @@ impl SecurityLog {
         let is_local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)].contains(&source.ip);
         if let Some(exempt) = self.begin(source) {
             line!(warn, "admin-token", source, exempt || is_local, reason = "unknown or expired token");
+            self.note("admin-token", source, exempt || is_local, None);
         }
         if !is_local {
             self.count(source);
         }
+    }
+
+    /// Remembers a failure of which a line is logged.
+    fn note(&self, event: &'static str, source: Source, is_exempt: bool, user: Option<String>) {
+        let Source { ip, transport, is_proven, .. } = source;
+        self.bans.note_failure(FailedLogIn { event, ip, transport, user, is_proven, is_exempt });
     }
 
     /// Returns whether a source is exempt from bans, if a line about it may be logged.

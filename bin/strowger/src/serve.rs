@@ -23,7 +23,7 @@ use strowger_control::caller::Caller;
 use strowger_control::config::{self, Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, SendableTransports};
 use strowger_control::protocol::{
-    BackupReport, BackupRequest, Change, Request, Response, Status, TimingRequest, TraceRequest,
+    BackupReport, BackupRequest, Change, EndedCalls, Request, Response, Status, TimingRequest, TraceRequest,
 };
 use strowger_control::socket::{ControlSocket, Handler, TimingSource, TraceSource};
 use strowger_foundation::{TagKey, Transport};
@@ -448,6 +448,10 @@ impl Server {
                 Response::Unregistered(gone)
             }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
+            Request::EndedCalls { user, limit } => {
+                let (calls, more) = self.cdr.latest(user.as_deref(), *limit);
+                Response::EndedCalls(EndedCalls { calls, more, recorded: self.snapshot.record_calls })
+            }
             Request::CallSetups => Response::CallSetups(status::call_setups(&self.fleet, &self.snapshot)),
             Request::EndCall { call_id } => calls::end(&self.fleet, self.clock.now(), call_id),
             Request::Trace(_) | Request::Timing(_) | Request::Backup(_) => {
@@ -474,6 +478,7 @@ impl Server {
                 self.change_target(change).map_or_else(|refused| refused, Response::Target)
             }
             Request::Bans { limit } => Response::Bans(self.bans.list(*limit)),
+            Request::Failures { limit } => Response::Failures(self.bans.list_failures(*limit)),
             Request::AddBan(new) => self.bans.add(new).map_or_else(Response::Conflict, Response::Ban),
             Request::RemoveBan { address } => self.bans.remove(*address).map_or_else(Response::NotFound, Response::Ban),
         };

@@ -231,6 +231,47 @@ fn an_operator_ends_a_call_by_the_api() {
 }
 
 #[test]
+fn ended_calls_are_listed_by_user_and_reading_them_is_audited() {
+    let server = start_with(LISTEN);
+    let operator = Client::of(&server, "operator");
+    let none = operator.get("/api/v1/call-records").expect(200);
+    assert_eq!((&none["calls"], &none["recorded"]), (&Value::Array(Vec::new()), &true.into()));
+    let (alice, bob, route) = connect(&server);
+    alice.request(&format!("BYE sip:bob@{}", bob.address()), (";tag=a", ";tag=b"), "2 BYE", &route);
+    bob.answer(&bob.receive("BYE"), "200 OK", "b");
+    alice.receive("200 ");
+    server.until("the record is written", || records(&server).len() == 1);
+    let all = operator.get("/api/v1/call-records").expect(200);
+    // The times are computed back from the wall clock.
+    let settled = |record: &Value| {
+        let mut record = record.clone();
+        for time in ["start", "answer", "end"] {
+            record[time] = Value::Null;
+        }
+        record
+    };
+    assert_eq!(settled(&all["calls"][0]), settled(&records(&server)[0]));
+    assert!(all["calls"][0]["start"].as_str() <= all["calls"][0]["end"].as_str(), "{all}");
+    let count = |query: &str| {
+        let found = operator.get(&format!("/api/v1/call-records{query}")).expect(200);
+        found["calls"].as_array().map(Vec::len)
+    };
+    for user in ["alice", "bob@example.com", "sip%3Abob%40example.com"] {
+        assert_eq!(count(&format!("?user={user}")), Some(1), "{user}");
+    }
+    assert_eq!((count("?user=ali"), count("?user=bob@example.org")), (Some(0), Some(0)));
+    for bad in ["?user=", "?user=@example.com", "?limit=0", "?limit=10001"] {
+        operator.get(&format!("/api/v1/call-records{bad}")).problem(400);
+    }
+    Client::of(&server, "viewer").get("/api/v1/call-records").problem(403);
+    let table = server.folder.run(&["ctl", "calls", "--ended", "--user", "alice"]).ok();
+    assert!(table.lines().count() == 2 && table.contains("caller hung up  200"), "{table}");
+    assert_eq!(server.folder.run(&["ctl", "calls", "--ended", "--user", "carol"]).ok().lines().count(), 1);
+    let log = server.log();
+    assert!(log.contains("by=\"token operator, address 127.0.0.1\" action=\"call records\" object=\"alice\""), "{log}");
+}
+
+#[test]
 fn an_impossible_trace_is_refused() {
     let server = start();
     let error = server.folder.run(&["ctl", "trace", "--user", "@example.com"]).refused(1);

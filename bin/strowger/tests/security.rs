@@ -289,6 +289,42 @@ fn wrong_tokens_get_an_address_banned_but_not_that_of_a_reverse_proxy() {
 }
 
 #[test]
+fn failures_are_listed_by_source_and_user() {
+    let server = start(&format!("{}[ban]\nautomatic = false\n", api::LISTEN));
+    let mut phone = Phone::new(server.address, source(70), BOB);
+    try_passwords(&mut phone, 3);
+    try_passwords(&mut Phone::new(server.address, source(70), "carl"), 1);
+    let mut scanner = Phone::new(server.address, source(71), BOB);
+    let text = scanner.register("User-Agent: friendly-scanner 1.0\r\n");
+    scanner.send(&text);
+    scanner.receive();
+    let proxy = Ipv4Addr::LOCALHOST;
+    assert_eq!(send_wrong_token(&server, proxy), 401);
+    let operator = Client::of(&server, "operator");
+    let found = || operator.get("/api/v1/failures").expect(200);
+    server.until("all are known", || found()["failures"].as_array().is_some_and(|list| list.len() == 4));
+    let listed = found();
+    let of = |event: &str| {
+        let one =
+            listed["failures"].as_array().into_iter().flatten().find(|one| one["event"] == event).expect("listed");
+        let of_user = one["user"].as_str().unwrap_or_default().trim_end_matches("@example.com").to_owned();
+        let address = one["address"].as_str().expect("an address").to_owned();
+        (address, of_user, one["count"].as_u64(), one["proven"] == true, one["exempt"] == true)
+    };
+    let (wrong, scanning) = (source(70).to_string(), source(71).to_string());
+    assert_eq!(of("wrong-password"), (wrong.clone(), BOB.to_owned(), Some(3), true, false), "{listed}");
+    assert_eq!(of("unknown-user"), (wrong, "carl".to_owned(), Some(1), true, false));
+    assert_eq!(of("scanner"), (scanning, "friendly-scanner 1.0".to_owned(), Some(1), false, false));
+    assert_eq!(of("admin-token"), (proxy.to_string(), String::new(), Some(1), true, true));
+    assert!(!listed.to_string().contains("swg_"), "a wrong token is secret too: {listed}");
+    Client::of(&server, "viewer").get("/api/v1/failures").problem(403);
+    let table = server.folder.run(&["ctl", "ban", "failures"]).ok();
+    assert!(table.lines().count() == 5 && table.contains("friendly-scanner 1.0"), "{table}");
+    let one = server.folder.run(&["ctl", "ban", "failures", "--limit", "1", "--json"]).json();
+    assert_eq!((one["failures"].as_array().map(Vec::len), &one["more"]), (Some(1), &true.into()));
+}
+
+#[test]
 fn fail2ban_finds_those_who_are_proven_and_unknown() {
     if !has("fail2ban-regex") {
         return;

@@ -13,7 +13,7 @@ use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
-use super::line::{Line, line_of};
+use super::line::line_of;
 use crate::database_failure::DatabaseFailure;
 
 /// Maximum number of records waiting for the thread, and for the database.
@@ -245,7 +245,7 @@ fn insert(dialect: Dialect, rows: usize) -> String {
     )
 }
 
-fn row(id: String, line: Line) -> [Value; COLUMNS.len()] {
+fn row(id: String, line: protocol::EndedCall) -> [Value; COLUMNS.len()] {
     // Databases reject text with a zero byte.
     let text = |text: String| Value::from(text.replace('\0', "\u{fffd}"));
     [

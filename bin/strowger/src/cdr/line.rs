@@ -2,47 +2,27 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
 use strowger_calls::CallRecord;
+use strowger_control::protocol::EndedCall;
 use strowger_foundation::Timestamp;
 use strowger_message::lossy;
 use strowger_net::ClockPair;
 
 use crate::utc::rfc3339;
 
-/// Fields of a call record. New fields are added at the end; existing ones keep their meaning.
-#[derive(Serialize)]
-pub(super) struct Line {
-    pub(super) start: String,
-    pub(super) answer: Option<String>,
-    pub(super) end: String,
-    pub(super) setup_s: f64,
-    pub(super) talk_s: f64,
-    pub(super) reason: &'static str,
-    pub(super) status: Option<u16>,
-    pub(super) caller: String,
-    pub(super) callee: String,
-    pub(super) call_id: String,
-    pub(super) source: String,
-    pub(super) target: Option<String>,
-    pub(super) source_trunk: Option<String>,
-    pub(super) target_trunk: Option<String>,
-    pub(super) target_uri: Option<String>,
-}
-
 /// Converts a record, with its times in wall clock time.
-pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
+pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> EndedCall {
     let wall = |at: Timestamp| rfc3339(now.real_time(at).0 / 1_000_000);
     let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
     let trunks = record.trunks.as_deref();
     let name = |name: &Option<Box<str>>| name.as_deref().map(str::to_owned);
-    Line {
+    EndedCall {
         start: wall(record.began),
         answer: record.answered.map(wall),
         end: wall(record.ended),
         setup_s: seconds(record.answered.unwrap_or(record.ended) - record.began),
         talk_s: seconds(record.answered.map_or(Duration::ZERO, |answered| record.ended - answered)),
-        reason: record.reason.as_str(),
+        reason: record.reason.as_str().to_owned(),
         status: record.status,
         caller: lossy(record.caller()),
         callee: lossy(record.callee()),

@@ -59,8 +59,18 @@ pub(crate) enum CtlCommand {
         all: bool,
     },
     /// Lists the calls in progress, the oldest first
-    #[command(after_help = "Examples:\n  strowger ctl calls\n  strowger ctl calls --json")]
+    #[command(
+        after_help = "Examples:\n  strowger ctl calls\n  strowger ctl calls --ended --user alice\n  strowger ctl calls --json\n\n\
+                            Calls that have ended are listed if the server records them ([cdr]): the latest ten thousand since \
+                            its start, the most recent first."
+    )]
     Calls {
+        /// Lists calls that have ended
+        #[arg(long)]
+        ended: bool,
+        /// Only calls that have ended from or to this user, a name or an address
+        #[arg(long, requires = "ended")]
+        user: Option<String>,
         /// Maximum number of calls, up to 10000
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
@@ -206,6 +216,15 @@ pub(crate) enum BanCommand {
     List {
         /// Maximum number of addresses, up to 65536
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        limit: u32,
+    },
+    /// Lists who has failed to log in since the server's start, the most recent first
+    #[command(after_help = "Example:\n  strowger ctl ban failures\n\n\
+                            BAN says whether the failures count towards a ban. A datagram's address may be forged: such \
+                            failures are unproven. never: the address is exempt.")]
+    Failures {
+        /// Maximum number of entries, up to 1000
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
         limit: u32,
     },
 }

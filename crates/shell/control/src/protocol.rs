@@ -7,6 +7,8 @@ mod bans;
 mod calls;
 mod change;
 mod clusters;
+mod ended_calls;
+mod failures;
 mod members;
 mod registrations;
 mod reload;
@@ -25,6 +27,8 @@ pub use bans::{Ban, Bans, NewBan};
 pub use calls::{Call, CallSetup, Calls, DestinationSetup, SetupTimes};
 pub use change::Change;
 pub use clusters::{ClusterShare, Clusters, Share, WeightProposal};
+pub use ended_calls::{EndedCall, EndedCalls};
+pub use failures::{Failure, Failures};
 pub use members::{Cluster, Member, Peer};
 pub use registrations::{Registration, Registrations};
 pub use reload::{ConfigChange, KeyChange, Reloaded};
@@ -61,6 +65,14 @@ pub enum Request {
     },
     /// Lists calls in progress.
     Calls {
+        /// Maximum number of calls.
+        limit: usize,
+    },
+    /// Lists the records of the latest calls that have ended.
+    EndedCalls {
+        /// Lists only calls from or to this user, given as a name or an address.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
         /// Maximum number of calls.
         limit: usize,
     },
@@ -117,6 +129,11 @@ pub enum Request {
         /// Maximum number of them.
         limit: usize,
     },
+    /// Lists who has failed to log in recently.
+    Failures {
+        /// Maximum number of entries.
+        limit: usize,
+    },
     /// Bans an address, or changes its ban.
     AddBan(NewBan),
     /// Ends the ban of an address.
@@ -138,6 +155,8 @@ pub enum Response {
     Unregistered(Registrations),
     /// Response to [`Request::Calls`].
     Calls(Calls),
+    /// Response to [`Request::EndedCalls`].
+    EndedCalls(EndedCalls),
     /// Response to [`Request::CallSetups`].
     CallSetups(Vec<DestinationSetup>),
     /// Response to [`Request::EndCall`]: the calls being ended, as they were.
@@ -160,6 +179,8 @@ pub enum Response {
     Target(Box<ChangedTarget>),
     /// Response to [`Request::Bans`].
     Bans(Bans),
+    /// Response to [`Request::Failures`].
+    Failures(Failures),
     /// Response to [`Request::AddBan`], and to [`Request::RemoveBan`] with the ban that has ended.
     Ban(Ban),
     /// The reason why a request failed.

@@ -10,7 +10,9 @@ import { may } from "./session.js";
 import { Calls } from "./views/calls.js";
 import { Members } from "./views/members.js";
 import { Overview } from "./views/overview.js";
+import { Records } from "./views/records.js";
 import { Registrations } from "./views/registrations.js";
+import { Security } from "./views/security.js";
 import { System } from "./views/system.js";
 import { Targets } from "./views/targets.js";
 import { Trace } from "./views/trace.js";
@@ -22,9 +24,11 @@ const VIEWS = [
   ["users", "Users", Users, "viewer"],
   ["registrations", "Registrations", Registrations, "viewer"],
   ["calls", "Calls", Calls, "viewer"],
+  ["records", "Call records", Records, "operator"],
   ["trace", "Trace", Trace, "operator"],
   ["targets", "Targets", Targets, "viewer"],
   ["members", "Members", Members, "viewer"],
+  ["security", "Security", Security, "viewer"],
   ["system", "System", System, "viewer"],
 ];
 

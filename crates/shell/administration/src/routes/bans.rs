@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use strowger_control::protocol::{Ban, Bans, MAX_LISTED, NewBan, Request, Response};
+use strowger_control::protocol::{Ban, Bans, Failures, MAX_LISTED, NewBan, Request, Response};
 
 use super::{Limit, checked_limit, unexpected};
 use crate::body::{Json, Parameters, Segments};
@@ -33,6 +33,30 @@ pub(super) async fn list(
     let limit = checked_limit(limit, MAX_LISTED)?;
     match context.ask(Request::Bans { limit }).await? {
         Response::Bans(found) => Ok(Json(found)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Lists who has failed to log in
+///
+/// Wrong passwords, unknown users, scanners and wrong tokens since the server's start, the most recent first: the latest
+/// thousand combinations of address, kind and user. The same as `strowger ctl ban failures --json`.
+#[utoipa::path(
+    get,
+    path = "/api/v1/failures",
+    operation_id = "list_failures",
+    tag = "bans",
+    params(Limit),
+    responses((status = 200, description = "The failures", body = Failures)),
+    security(("token" = ["operator"])),
+)]
+pub(super) async fn failures(
+    context: Context,
+    Parameters(Limit { limit }): Parameters<Limit>,
+) -> Result<Json<Failures>, Problem> {
+    let limit = checked_limit(limit, MAX_LISTED)?;
+    match context.ask(Request::Failures { limit }).await? {
+        Response::Failures(found) => Ok(Json(found)),
         other => Err(unexpected(&other)),
     }
 }

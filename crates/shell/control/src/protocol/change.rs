@@ -35,7 +35,8 @@ impl Request {
             | Self::Clusters(_)
             | Self::CheckReload
             | Self::CallSetups
-            | Self::Bans { .. } => return None,
+            | Self::Bans { .. }
+            | Self::Failures { .. } => return None,
             Self::Unregister { user, contact: None } => Change::new("unregister", user),
             Self::Unregister { user, contact: Some(contact) } => Change::new("unregister", format!("{user} {contact}")),
             Self::Trace(request) => Change::new(
@@ -46,6 +47,7 @@ impl Request {
                     TraceFilter::Ip(ip) => format!("ip {ip}"),
                 },
             ),
+            Self::EndedCalls { user, .. } => Change::new("call records", user.clone().unwrap_or_default()),
             Self::EndCall { call_id } => Change::new("hangup", call_id),
             Self::Backup(request) => Change::new("backup", request.file.to_string_lossy()),
             Self::Reload => Change::new("reload", ""),

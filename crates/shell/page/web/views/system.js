@@ -2,7 +2,6 @@
 import { html, useState } from "../html.js";
 import { bytes, count, number, span } from "../format.js";
 import { FormDialog } from "../parts/dialog.js";
-import { Bans } from "../parts/bans.js";
 import { Field } from "../parts/field.js";
 import { Lamp } from "../parts/lamp.js";
 import { Failure, Loading, Polled } from "../parts/notice.js";
@@ -27,7 +26,6 @@ export function System() {
     </dl>
     ${mayOperate && html`<${Configuration} isShown=${mayAll} />`}
     ${mayAll && html`<${Backup} />`}
-    <${Bans} />
     <${CounterList} counters=${status.counters ?? {}} />
     <p class="hint licences">This page contains
       ${" "}${LICENCES.map(([name, file], at) => html`${at > 0 ? ", " : ""}<a key=${name} href=${new URL(`../vendor/${file}.LICENSE`, import.meta.url).href}>${name}</a>`)}
