@@ -2,6 +2,7 @@
 
 mod balancers;
 mod connect;
+mod files;
 mod stages;
 
 use std::net::SocketAddr;
@@ -143,10 +144,11 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
     Ok(addresses)
 }
 
-/// Returns warnings about settings that exceed this machine, with file and line.
+/// Returns warnings about settings that exceed this machine, and about the modes of files, with the place of the key.
 pub(crate) fn machine_warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
     let mut found = config.machine_warnings(cores(), &usable_cores());
     found.extend(config.exposure_warnings(file));
+    found.extend(files::warnings(config));
     found.into_iter().map(|(key, what)| Config::located(file, &key, what).to_string()).collect()
 }
 

@@ -197,3 +197,47 @@ fn a_configuration_with_secrets_that_others_can_read_is_announced() {
     let server = Server::started_by(folder.command(&["serve"]), folder, address);
     assert!(server.log().contains(told), "{}", server.log());
 }
+
+#[test]
+fn a_check_warns_of_files_that_others_read_or_own() {
+    let (folder, _) = Server::prepare("cdr.file = \"calls.jsonl\"\n");
+    folder.run_with(&["user", "add", "bob@example.com"], "secret\n").ok();
+    let warnings = || {
+        let ran = folder.run(&["check", "--json"]).json();
+        ran["warnings"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|one| one.as_str().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let expect = |part: &str| {
+        let found: Vec<String> = warnings();
+        assert!(found.iter().any(|warning| warning.contains(part)), "{part}: {found:?}");
+    };
+    let none: Vec<String> = warnings();
+    assert_eq!(none, Vec::<String>::new());
+    let change = |name: &str, mode: u32| {
+        fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(mode)).expect("our file");
+    };
+    folder.write("calls.jsonl", "{}\n");
+    change("calls.jsonl", 0o644);
+    expect("every user of this machine can read who called whom in calls.jsonl; chmod o= calls.jsonl");
+    change("calls.jsonl", 0o640);
+    // Nobody else gets into the folder.
+    change("data/strowger.db", 0o644);
+    let none: Vec<String> = warnings();
+    assert_eq!(none, Vec::<String>::new());
+    folder.write("data/bans", "");
+    change("data/bans", 0o644);
+    change("data", 0o755);
+    expect("every user of this machine can read data/bans, which has secrets; chmod -R o= data");
+    change("data/bans", 0o600);
+    change("data", 0o703);
+    expect("every user of this machine can replace the files in data; chmod o-w data");
+    change("data", 0o700);
+    if std::os::unix::fs::chown(folder.path().join("data"), Some(5060), Some(5060)).is_ok() {
+        expect("does not belong to the owner of data, the server's user");
+        expect("chown -R --reference=data data");
+    }
+}
