@@ -32,6 +32,8 @@ impl Handler for Fake {
             | Request::AddTarget(_)
             | Request::RemoveTarget { .. }
             | Request::Bans { .. }
+            | Request::EndedCalls { .. }
+            | Request::Failures { .. }
             | Request::AddBan(_)
             | Request::RemoveBan { .. } => Response::Error("not in this test".to_owned()),
             Request::Reload => Response::Reloaded(Reloaded { result: "done".to_owned(), changes: Vec::new() }),
