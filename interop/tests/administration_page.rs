@@ -574,7 +574,7 @@ fn everything_has_a_name_for_screen_readers() {
 
 #[test]
 fn the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back() {
-    let Some(setting) = Setting::start() else { return };
+    let Some(mut setting) = Setting::start() else { return };
     let mut page = setting.page("administrator");
     page.go("System");
     page.click("Check the file");
