@@ -2,6 +2,7 @@
 
 mod circles;
 mod code;
+mod component;
 mod components;
 mod deps;
 mod docs;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::components::{Component, Contents};
+use crate::component::Component;
+use crate::components::Contents;
 
 /// Beginnings of the names of files with licences, in lower case.
 const NAMES: [&str; 6] = ["license", "licence", "copying", "notice", "unlicense", "copyright"];

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::components::{BINARY, Checksum, Component, Contents};
+use crate::component::{Checksum, Component};
+use crate::components::{BINARY, Contents};
 
 /// Returns the document. `time` is when the sources were last changed, in seconds since 1970.
 pub(crate) fn document(contents: &Contents, time: u64) -> Value {

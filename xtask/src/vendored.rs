@@ -6,7 +6,7 @@ use std::path::Path;
 use data_encoding::{BASE64, HEXLOWER};
 use serde_json::Value;
 
-use crate::components::{Checksum, Component};
+use crate::component::{Checksum, Component};
 
 /// The list, and the folder of the files that it names.
 const LIST: &str = "crates/shell/page/vendor.json";

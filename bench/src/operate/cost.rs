@@ -1,9 +1,11 @@
-//! Processor time of a server's threads, from the kernel.
+//! Processor time of a server's threads, from the kernel, and what scrapes take of it.
 
 use std::fs;
 use std::ops::Sub;
 use std::path::Path;
 use std::time::Duration;
+
+use super::scraper::Scrapes;
 
 /// Names of the threads that process messages begin so.
 const WORKERS: &str = "worker-";
@@ -15,6 +17,17 @@ pub(crate) struct ProcessorTime {
     pub(crate) workers: Duration,
     /// Of the others.
     pub(crate) others: Duration,
+}
+
+/// Cost of a scrape without calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Processor time of the server.
+    pub(crate) processor: ProcessorTime,
+    /// Processor time for one that repeats the last one's text.
+    pub(crate) repeated: ProcessorTime,
+    /// The scrapes.
+    pub(crate) scrapes: Scrapes,
 }
 
 impl ProcessorTime {

@@ -1,5 +1,6 @@
 //! What callers notice while an operator works on a server: acts of the operator (reload), and scrapes of its metrics.
 
+mod conditions;
 mod cost;
 mod periods;
 pub mod scrape;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use strowger_traffic::output::RunReport;
 use tempfile::NamedTempFile;
 
-use super::scrape::{Callees, Scraping, USERS};
+use super::conditions::{Callees, Load, Scraping, USERS};
 use super::scraper::{BackgroundScraper, Scrapes};
 use crate::server::Server;
 
@@ -19,15 +19,6 @@ const WARM_UP: Duration = Duration::from_secs(2);
 
 /// Domain whose calls go to the targets of a balancer.
 pub(crate) const POOL: &str = "pool.invalid";
-
-/// A load on the server.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Load {
-    /// Poisson arrivals, in calls per second.
-    Rate(f64),
-    /// This many calls in progress at any time.
-    Closed(u32),
-}
 
 /// A measured period.
 #[derive(Clone, Debug)]

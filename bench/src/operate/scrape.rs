@@ -9,17 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::cost::ProcessorTime;
-use super::periods::{Addresses, GENERATOR_CORE, Load, POOL, Period};
-use super::scraper::{Scraper, Scrapes};
+use super::conditions::{Callees, EACH_SECOND, Load, Scraping, TARGETS};
+use super::cost::{Cost, ProcessorTime};
+use super::periods::{Addresses, GENERATOR_CORE, POOL, Period};
+use super::scraper::Scraper;
 use super::table;
 use crate::quiet::QuietWaiter;
 use crate::server::Server;
 
-/// Number of registered users.
-pub const USERS: u32 = 100_000;
-/// Number of targets of the balancer: as many as one may have.
-pub(crate) const TARGETS: u16 = 256;
 /// Port of all targets, each of which has an address of its own.
 const TARGET_PORT: u16 = 5_070;
 /// Core of the server.
@@ -28,52 +25,10 @@ const SERVER_CORE: &str = "0";
 const AT_ONCE: u32 = 64;
 /// The share of the highest rate that the server has near saturation. Above it, the generator's core is full: it calls and answers.
 const NEAR: f64 = 0.7;
-/// Time between two scrapes of *each second*: more than the time for which the server reuses a scrape's text.
-const EACH_SECOND: Duration = Duration::from_millis(1_050);
 /// Number of scrapes whose cost is measured without calls.
 const COSTED: u32 = 10;
 /// Maximum time to wait for a quiet machine, in all.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How often the metrics are scraped in a period.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scraping {
-    /// Never.
-    Never,
-    /// Once a second; each is new.
-    EachSecond,
-    /// As fast as they are answered; most repeat the last one.
-    BackToBack,
-}
-
-impl Scraping {
-    pub(crate) const ALL: [Self; 3] = [Self::Never, Self::EachSecond, Self::BackToBack];
-
-    pub(crate) const fn every(self) -> Option<Duration> {
-        match self {
-            Self::Never => None,
-            Self::EachSecond => Some(EACH_SECOND),
-            Self::BackToBack => Some(Duration::ZERO),
-        }
-    }
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Never => "none",
-            Self::EachSecond => "each second",
-            Self::BackToBack => "back to back",
-        }
-    }
-}
-
-/// Whom the calls reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Callees {
-    /// Registered phones.
-    Phones,
-    /// The targets of a balancer, each of which has histograms of its own.
-    Targets,
-}
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -82,17 +37,6 @@ pub struct Extent {
     pub rounds: u32,
     /// Seconds of each.
     pub seconds: u64,
-}
-
-/// Cost of a scrape without calls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
-    /// Processor time of the server.
-    pub(crate) processor: ProcessorTime,
-    /// Processor time for one that repeats the last one's text.
-    pub(crate) repeated: ProcessorTime,
-    /// The scrapes.
-    pub(crate) scrapes: Scrapes,
 }
 
 /// Measures scrapes. Returns the text of the report.

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::periods::{Load, Period};
-use super::scrape::{Callees, Cost, Scraping, TARGETS, USERS};
+use super::conditions::{Callees, Load, Scraping, TARGETS, USERS};
+use super::cost::Cost;
+use super::periods::Period;
 
 /// The most by which scrapes may raise the 99th percentile, in milliseconds.
 const GOAL_MS: f64 = 1.0;

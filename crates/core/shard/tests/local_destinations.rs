@@ -37,8 +37,10 @@ fn accepting(snapshot: &mut Snapshot) {
     snapshot.registrar.local_contacts = LocalContacts::Accept;
 }
 
+type Change = fn(&mut Snapshot);
+
 /// A server that guards its machine and one that does not, and whether it sends there.
-const WAYS: [(fn(&mut Snapshot), bool); 2] = [(never, false), (accepting, true)];
+const WAYS: [(Change, bool); 2] = [(never, false), (accepting, true)];
 
 /// Returns how many destinations were refused, all named by this peer, and forgets them.
 fn refused(world: &mut World, by: &str) -> u64 {
