@@ -8,6 +8,7 @@
 
 pub mod base16;
 pub mod base64url;
+pub mod bytes;
 mod duration_histogram;
 pub mod flow;
 mod fnv;

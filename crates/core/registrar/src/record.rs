@@ -28,8 +28,9 @@
 //! | CSeq, Call-ID | 4, 16 | of the REGISTER that removed it |
 //! | version | 8 | |
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::net::SocketAddr;
 
+use strowger_foundation::bytes::{Reader, put_address, put_text16, transport_number};
 use strowger_foundation::{ConnId, Flow, HostId, ListenerId, TagKey, Transport};
 
 use crate::gruu::canonicalize;
@@ -370,9 +371,6 @@ const PEER_V6: u8 = 32;
 const LISTENER_V6: u8 = 64;
 const SHARED: u8 = 128;
 
-/// The transports by their stored numbers.
-const TRANSPORTS: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
-
 impl State<'_> {
     pub(crate) const fn flow(&self) -> Flow {
         let Self { transport, reopen, peer, connection, .. } = *self;
@@ -389,11 +387,10 @@ impl State<'_> {
             | flag(self.peer.is_ipv6(), PEER_V6)
             | flag(self.listener.address.is_ipv6(), LISTENER_V6)
             | flag(self.version != Version::NONE, SHARED);
-        let transport = TRANSPORTS.iter().position(|transport| *transport == self.transport).unwrap_or(0);
         out.extend_from_slice(&self.expires.to_be_bytes());
         out.extend_from_slice(&self.cseq.to_be_bytes());
         out.extend_from_slice(&self.call_id);
-        out.extend_from_slice(&[flags, u8::try_from(transport).unwrap_or(0)]);
+        out.extend_from_slice(&[flags, transport_number(self.transport)]);
         out.extend_from_slice(&self.q.unwrap_or(0).to_be_bytes());
         put_address(out, self.peer);
         out.extend_from_slice(&self.listener.id.0.to_be_bytes());
@@ -461,69 +458,14 @@ pub(crate) fn contact_key(aor: &[u8], uri: &[u8], instance: &[u8], reg_id: u32) 
     }
 }
 
-fn put_text16(out: &mut Vec<u8>, text: &[u8]) {
-    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(0).to_be_bytes());
-    out.extend_from_slice(text);
+/// Reads the parts of a record.
+trait ReadRecord<'a> {
+    fn refresh(&mut self) -> Option<Refresh>;
+    fn removal(&mut self) -> Option<Removal>;
+    fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>>;
 }
 
-fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
-    match address {
-        SocketAddr::V4(v4) => out.extend_from_slice(&v4.ip().octets()),
-        SocketAddr::V6(v6) => {
-            out.extend_from_slice(&v6.ip().octets());
-            out.extend_from_slice(&v6.scope_id().to_be_bytes());
-        }
-    }
-    out.extend_from_slice(&address.port().to_be_bytes());
-}
-
-/// The bytes still to be read.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn text(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.take().map(|[byte]| byte)
-    }
-
-    fn number16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
-    }
-
-    fn number32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn number64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    fn text16(&mut self) -> Option<&'a [u8]> {
-        let length = self.number16()?;
-        self.text(length.into())
-    }
-
-    fn address(&mut self, v6: bool) -> Option<SocketAddr> {
-        if v6 {
-            let ip = Ipv6Addr::from(self.take::<16>()?);
-            let scope = self.number32()?;
-            return Some(SocketAddrV6::new(ip, self.number16()?, 0, scope).into());
-        }
-        let ip = IpAddr::V4(Ipv4Addr::from(self.take::<4>()?));
-        Some(SocketAddr::new(ip, self.number16()?))
-    }
-
+impl<'a> ReadRecord<'a> for Reader<'a> {
     fn refresh(&mut self) -> Option<Refresh> {
         Some(Refresh { expires: self.number64()?, cseq: self.number32()?, fingerprint: self.number64()? })
     }
@@ -536,7 +478,8 @@ impl<'a> Reader<'a> {
 
     fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>> {
         let (expires, cseq, call_id) = (self.number64()?, self.number32()?, self.take()?);
-        let [flags, transport] = self.take()?;
+        let flags = self.byte()?;
+        let transport = self.transport()?;
         let q = self.number16()?;
         let is_set = |flag: u8| flags & flag != 0;
         let q = is_set(HAS_Q).then_some(q);
@@ -560,7 +503,7 @@ impl<'a> Reader<'a> {
             },
             is_translated: is_set(TRANSLATED),
             reopen: is_set(REOPEN),
-            transport: *TRANSPORTS.get(usize::from(transport))?,
+            transport,
             peer,
             listener,
             connection,
