@@ -18,9 +18,14 @@ const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 5;
 /// Number of slots in all levels.
 const LISTS: usize = SLOTS * LEVELS;
-/// Furthest deadline: 2^40 ticks, 34 years.
-const MAX_SPAN: u64 = (1 << (BITS * LEVELS as u32)) - 1;
+/// The last tick, 34 years after the clock's origin; later deadlines count as this one. A slot would stand for two times
+/// if there were further ones.
+const LAST_TICK: u64 = (1 << (BITS * LEVELS as u32)) - 1;
 const NIL: u32 = u32::MAX;
+
+/// Number of timers whose memory is never freed: they cost a few thousand bytes, and a server in use would allocate
+/// them again and again.
+const SMALL: usize = 64;
 
 /// Largest number of timers that one call moves to lower levels. Thousands of timers armed for the same minute are
 /// spread over several calls, so that no call takes long.
@@ -75,6 +80,8 @@ pub struct TimerWheel<K> {
     /// First unused link of an entry; the others follow by `next`.
     free: u32,
     armed: usize,
+    /// Generation of new entries: later than that of any entry that was freed.
+    first_generation: NonZeroU32,
     levels: [Level; LEVELS],
     /// A bit for each level that has a timer.
     occupied: u8,
@@ -98,6 +105,7 @@ impl<K: Copy> TimerWheel<K> {
             entries: Vec::new(),
             free: NIL,
             armed: 0,
+            first_generation: NonZeroU32::MIN,
             levels: [Level::default(); LEVELS],
             occupied: 0,
             spreading: None,
@@ -107,8 +115,8 @@ impl<K: Copy> TimerWheel<K> {
 
     /// Arms a timer that fires at `at`, or immediately if `at` is past.
     pub fn insert(&mut self, at: Timestamp, key: K) -> TimerId {
-        let tick = (at.as_nanos().saturating_add(TICK_NANOS - 1) / TICK_NANOS)
-            .clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
+        let tick = at.as_nanos().saturating_add(TICK_NANOS - 1) / TICK_NANOS;
+        let tick = tick.min(LAST_TICK).max(self.elapsed);
         self.armed = self.armed.wrapping_add(1);
         let id = match self.entries.get_mut(entry_of(self.free)) {
             Some(entry) => {
@@ -123,7 +131,7 @@ impl<K: Copy> TimerWheel<K> {
                 }
                 let index = u32::try_from(self.links.len()).unwrap_or(NIL);
                 debug_assert!(index != NIL, "a shard's tables are bounded far below 2^32 timers");
-                let generation = NonZeroU32::MIN;
+                let generation = self.first_generation;
                 push(&mut self.entries, Entry { key, tick, generation });
                 push(&mut self.links, Links { prev: index, next: index });
                 TimerId { index, generation }
@@ -166,6 +174,21 @@ impl<K: Copy> TimerWheel<K> {
             moves = self.cascade(list, moves);
         }
         None
+    }
+
+    /// Frees the memory of the timers that were armed at once before, if none is armed. Returns whether there is memory
+    /// that a later call may free.
+    pub fn trim(&mut self) -> bool {
+        if self.entries.len() <= SMALL {
+            return false;
+        }
+        if self.is_empty() {
+            let latest = self.entries.iter().map(|entry| entry.generation).max().unwrap_or(NonZeroU32::MIN);
+            self.first_generation = latest.max(self.first_generation);
+            (self.links, self.entries, self.free) = (Vec::new(), Vec::new(), NIL);
+            return false;
+        }
+        self.entries.len() / 4 > self.armed
     }
 
     /// Number of armed timers.
@@ -263,7 +286,7 @@ impl<K: Copy> TimerWheel<K> {
 
     #[expect(
         clippy::indexing_slicing,
-        reason = "an index is a slot's, or was given out for an entry; neither list shrinks"
+        reason = "an index is a slot's, or was given out for an entry; neither list shrinks while a timer is armed"
     )]
     fn links(&self, index: u32) -> Links {
         self.links[index as usize]
@@ -324,6 +347,39 @@ mod tests {
 
     fn drain(wheel: &mut TimerWheel<u64>, now: Timestamp) -> Vec<u64> {
         core::iter::from_fn(|| wheel.poll_expired(now)).collect()
+    }
+
+    #[test]
+    fn a_deadline_beyond_the_last_tick_waits_and_holds_up_nothing() {
+        let mut wheel = TimerWheel::new();
+        let now = Timestamp::from_millis(3000);
+        assert_eq!(wheel.poll_expired(now), None);
+        for far in [Timestamp::MAX, now + Duration::from_secs(u64::from(u32::MAX))] {
+            wheel.insert(far, 1);
+        }
+        wheel.insert(Timestamp::from_millis(5000), 2);
+        assert_eq!(drain(&mut wheel, Timestamp::from_millis(4000)), []);
+        assert_eq!(drain(&mut wheel, Timestamp::from_millis(5000)), [2]);
+        assert!(wheel.next_deadline().is_some_and(|at| at > now + Duration::from_secs(86_400)), "nothing is due");
+        assert_eq!(drain(&mut wheel, Timestamp::MAX), [1, 1]);
+    }
+
+    #[test]
+    fn memory_of_a_peak_is_freed_once_no_timer_is_armed_and_old_ids_stay_invalid() {
+        let mut wheel = TimerWheel::new();
+        assert!(!wheel.trim());
+        let ids: Vec<_> = (0..1000).map(|number| wheel.insert(Timestamp::from_millis(number), number)).collect();
+        assert!(!wheel.trim(), "all of it is in use");
+        let expired = (0..999).flat_map(|ms| drain(&mut wheel, Timestamp::from_millis(ms)));
+        assert_eq!(expired.count(), 999);
+        assert!(wheel.trim(), "one is left");
+        assert_eq!(wheel.cancel(ids[999]), Some(999));
+        assert!(!wheel.trim());
+        assert_eq!((wheel.entries.capacity(), wheel.links.capacity(), wheel.next_deadline()), (0, 0, None));
+        let new = wheel.insert(Timestamp::from_millis(2000), 7);
+        assert!(ids.iter().all(|id| wheel.cancel(*id).is_none()));
+        assert!(wheel.next_deadline().is_some_and(|at| at <= Timestamp::from_millis(2000)));
+        assert_eq!(wheel.cancel(new), Some(7));
     }
 
     #[test]

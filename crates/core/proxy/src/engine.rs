@@ -504,7 +504,14 @@ impl Proxy {
         if self.progress.is_empty() && self.progress.capacity() > MAX_IDLE_QUEUE {
             self.progress = VecDeque::new();
         }
-        self.transactions.pool().trim()
+        let has_timers = self.timers.trim();
+        self.transactions.trim() | has_timers
+    }
+
+    /// Whether a peak has left memory that [`trim`](Self::trim) may free.
+    #[must_use]
+    pub fn has_idle_memory(&self) -> bool {
+        self.transactions.has_idle_memory()
     }
 
     /// Number of contexts.

@@ -10,7 +10,7 @@ use crate::client_slot::{ClientSlot, OutgoingRequest};
 use crate::limits::{MAX_CLIENT, MAX_SERVER};
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
 use crate::response_cache::{CachedResponse, ResponseCache};
-use crate::server_slot::{IndexEntry, Server};
+use crate::server_slot::{IndexEntry, Server, hash_of};
 use crate::timer_queues::{Side, TimerQueues};
 use crate::timing::Timing;
 use crate::unanswered_index::UnansweredIndex;
@@ -21,6 +21,12 @@ pub const MAX_TIMERS_PER_CALL: usize = 4096;
 /// Longest time by which [`Transactions::handle_timeout`] may be delayed if it only ends transactions that have
 /// absorbed retransmissions long enough. Nobody notices, but each wake-up for it costs as much as a message.
 pub(crate) const MAX_END_DELAY: Duration = Duration::from_millis(100);
+
+/// Capacity from which an empty queue is freed by [`Transactions::trim`].
+const MAX_IDLE_QUEUE: usize = 64;
+/// Largest number of entries that one [`Transactions::trim`] moves to a smaller table, so that it does not take long; and
+/// the capacity of a table that is never made smaller.
+const MAX_MOVED: usize = 1024;
 
 /// All transactions of a shard.
 ///
@@ -76,6 +82,32 @@ impl Transactions {
     /// [`send_once`](Self::send_once) come from it.
     pub fn pool(&mut self) -> &mut BufPool {
         &mut self.pool
+    }
+
+    /// Frees memory that a peak has left: half of the buffers that were not used since the last call, and room in tables
+    /// that are nearly empty. Returns whether another call may free more.
+    pub fn trim(&mut self) -> bool {
+        if self.outputs.is_empty() && self.outputs.capacity() > MAX_IDLE_QUEUE {
+            self.outputs = VecDeque::new();
+        }
+        if self.events.is_empty() && self.events.capacity() > MAX_IDLE_QUEUE {
+            self.events = VecDeque::new();
+        }
+        if self.has_sparse_index() && self.index.len() <= MAX_MOVED {
+            self.index.shrink_to(self.index.len() * 2, |place| hash_of(place.key_part));
+        }
+        let has_timers = self.timer_queues.trim();
+        self.pool.trim() | has_timers | self.has_sparse_index()
+    }
+
+    /// Whether a peak has left memory that [`trim`](Self::trim) may free.
+    #[must_use]
+    pub fn has_idle_memory(&self) -> bool {
+        self.pool.idle() > 0 || self.has_sparse_index()
+    }
+
+    fn has_sparse_index(&self) -> bool {
+        self.index.capacity() > MAX_MOVED && self.index.capacity() / 8 > self.index.len()
     }
 
     /// Handles expired timers, at most [`MAX_TIMERS_PER_CALL`].

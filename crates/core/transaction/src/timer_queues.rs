@@ -140,6 +140,11 @@ impl TimerQueues {
         [self.timeouts.front(), self.t4s.front()].into_iter().flatten().map(|end| end.at).min()
     }
 
+    /// Frees memory that a peak has left, if no timer is armed. Returns whether a later call may free some.
+    pub(crate) fn trim(&mut self) -> bool {
+        self.wheel.trim()
+    }
+
     /// Number of timers in the wheel.
     pub(crate) fn armed(&self) -> usize {
         self.wheel.len()
