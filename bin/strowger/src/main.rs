@@ -22,6 +22,7 @@ mod failure;
 mod failures;
 mod files;
 mod former_names;
+mod freed_memory;
 mod gateway;
 mod gateways;
 mod http_certificate;

@@ -44,6 +44,7 @@ use crate::cluster::{self, SharedTable};
 use crate::durable_store::DurableStore;
 use crate::exporters::Exporters;
 use crate::failure::Failure;
+use crate::freed_memory::FreedMemory;
 use crate::huge_pages::HugePages;
 use crate::log::LogHandle;
 use crate::resolver::Resolver;
@@ -289,6 +290,7 @@ impl Server {
     /// Runs until a signal ends the server and its transactions.
     fn run(&mut self, mut pages: HugePages) {
         self.follow_loading();
+        let mut freed = FreedMemory::default();
         let mut next_follow = Instant::now() + FOLLOW_EVERY;
         loop {
             match self.messages.recv_timeout(next_follow.saturating_duration_since(Instant::now())) {
@@ -297,6 +299,7 @@ impl Server {
                 Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
                 Err(RecvTimeoutError::Timeout) => {
                     pages.update();
+                    freed.update(Instant::now(), &self.fleet);
                     self.segmentation.update();
                     self.certificates.follow();
                     self.follow();

@@ -239,6 +239,16 @@ pub(crate) fn take_queued(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAd
     Ok((address::decode(name), control_message::read_queued(control)))
 }
 
+/// Lets the allocator of the program collect the memory that the calling thread has freed, and with `is_eager` return
+/// to the system what all threads have.
+pub(crate) fn collect_freed(is_eager: bool) {
+    unsafe extern "C" {
+        fn mi_collect(force: bool);
+    }
+    // SAFETY: the function takes no pointers and may be called by any thread at any time.
+    unsafe { mi_collect(is_eager) };
+}
+
 /// Raises the soft limit on open files to the hard limit and returns it.
 pub(crate) fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
