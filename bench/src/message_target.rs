@@ -57,6 +57,7 @@ impl Default for WholeShard {
         let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let config = ShardConfig {
             id: ShardId(0),
+            now: Timestamp::ZERO,
             seed: 1,
             ring,
             locations,

@@ -143,6 +143,7 @@ impl ProcessContext {
     fn shard(&self, number: u16, life: u64) -> Shard {
         Shard::new(ShardConfig {
             id: ShardId(number),
+            now: Timestamp::ZERO,
             seed: self.seed.wrapping_add(life.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             ring: self.ring,
             locations: Arc::clone(&self.locations),

@@ -249,6 +249,7 @@ impl Server {
         let ring = KeyRing::new(TagKey::new([seed as u8 + 1; 16]));
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
+            now: Timestamp::ZERO,
             seed,
             ring,
             locations: Arc::clone(&locations),

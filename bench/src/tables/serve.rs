@@ -132,6 +132,7 @@ fn brain(address: SocketAddr, snapshot: &Arc<Snapshot>) -> (Vec<Shard>, Steering
     let shard = |number: u16| {
         Shard::new(ShardConfig {
             id: ShardId(number),
+            now: Timestamp::ZERO,
             seed: u64::from(number),
             ring,
             locations: Arc::clone(&locations),

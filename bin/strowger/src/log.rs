@@ -183,6 +183,7 @@ fn kind(event: &Event) -> &'static str {
         Event::MediaFailed { .. } => "calls without a media engine",
         Event::CallNotEnded { .. } => "parties of ended calls",
         Event::Call(_) => "calls",
+        Event::CallTransferred(_) | Event::CallNotTaken { .. } => "calls of another process",
     }
 }
 
@@ -254,6 +255,14 @@ fn write(event: Event) {
             tracing::warn!(
                 call_id,
                 "the call was ended by the operator, but its {party} {answer}: it may still have the call; hang up there"
+            );
+        }
+        Event::CallTransferred(_) => {
+            tracing::error!("a call is not passed on: no process takes over; its call record will be missing");
+        }
+        Event::CallNotTaken { reason } => {
+            tracing::error!(
+                "a call of the other process is not tracked, and its call record will be missing: {reason}"
             );
         }
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),

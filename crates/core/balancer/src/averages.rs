@@ -51,9 +51,9 @@ const MAX_RATIO: u64 = 16;
 pub(crate) struct TargetAverages {
     /// Upper half: time of the last sample (milliseconds, modulo 2^32). Lower half: the response time in ticks, zero
     /// if unknown.
-    response: AtomicU64,
+    pub(crate) response: AtomicU64,
     /// Duration of a transaction of each method at an otherwise idle target, in ticks; zero if unknown.
-    costs: [AtomicU32; MethodClass::COUNT],
+    pub(crate) costs: [AtomicU32; MethodClass::COUNT],
 }
 
 impl TargetAverages {

@@ -128,11 +128,11 @@ pub enum HealthChange {
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// [`DOWN`], [`DRAINING`], and the number of consecutive outcomes that contradict the former.
-    flags: AtomicU32,
+    pub(crate) flags: AtomicU32,
     /// When probes last took it down, in nanoseconds.
-    down_since: AtomicU64,
+    pub(crate) down_since: AtomicU64,
     /// When it came back, in nanoseconds; zero if it was never out.
-    back_since: AtomicU64,
+    pub(crate) back_since: AtomicU64,
 }
 
 /// The flag of a target that is down.

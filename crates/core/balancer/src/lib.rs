@@ -37,6 +37,7 @@ mod selection;
 mod selection_input;
 mod set;
 mod target;
+mod transfer;
 mod view;
 mod weight_solver;
 
@@ -51,5 +52,6 @@ pub use selection::MemberOrder;
 pub use selection_input::{Advice, SelectionInput};
 pub use set::{FAILOVER_TIMEOUT, Member, Set, SetConfig, SetError};
 pub use target::{BadTargetId, CallGuard, RequestGuard, Target, TargetId};
+pub use transfer::{ImportedTargets, TransferError};
 pub use view::{TargetState, TargetView};
 pub use weight_solver::{WeightedCluster, solve_weights};

@@ -105,23 +105,23 @@ pub struct Target {
     seed: u64,
     set: Box<str>,
     uri: Box<[u8]>,
-    health: Health,
-    counts: Counts,
-    measures: TargetAverages,
+    pub(crate) health: Health,
+    pub(crate) counts: Counts,
+    pub(crate) measures: TargetAverages,
 }
 
 /// The counts written with each transaction, separate from the data that each selection reads.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Counts {
+pub(crate) struct Counts {
     /// Transactions in progress in the bits from [`ONE_TRANSACTION`] up, and their work below, so that both change
     /// atomically.
     load: AtomicU64,
     calls: AtomicU32,
-    requests: AtomicU64,
-    failures: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) failures: AtomicU64,
     /// When it last responded, in nanoseconds.
-    last_response: AtomicU64,
+    pub(crate) last_response: AtomicU64,
 }
 
 /// One transaction in [`Counts::load`]. The work of as many transactions as fit above it fits below it, since each

@@ -21,23 +21,23 @@ pub(crate) struct Call {
     pub(crate) key: u64,
     pub(crate) began: Timestamp,
     /// Time of the answer; [`Timestamp::MAX`] before it.
-    answered: Timestamp,
+    pub(crate) answered: Timestamp,
     /// When the call expires.
     pub(crate) until: Timestamp,
     /// Fires at `until` or earlier.
     pub(crate) timer: Option<TimerId>,
-    text: CallText,
-    source: CompactAddr,
-    target: CompactAddr,
+    pub(crate) text: CallText,
+    pub(crate) source: CompactAddr,
+    pub(crate) target: CompactAddr,
     /// Stored apart because most calls have none.
-    trunks: Option<Box<Trunks>>,
+    pub(crate) trunks: Option<Box<Trunks>>,
     /// Counts the call at its target of a balanced set until the call ends.
     pub(crate) call_guard: Option<CallGuard>,
     /// Hash of the tag of the callee that answered: a BYE in another dialog of the same INVITE does not end the call.
     pub(crate) callee_tag: u32,
-    transport: Transport,
+    pub(crate) transport: Transport,
     /// Of the 2xx.
-    target_transport: Transport,
+    pub(crate) target_transport: Transport,
     pub(crate) state: State,
     /// Number of pending INVITE transactions; above one if the INVITE passes this server twice.
     pub(crate) legs: u8,
@@ -188,9 +188,9 @@ fn bare(text: &[u8]) -> &[u8] {
 
 /// An address in 18 bytes: IPv4 is mapped into IPv6; the scope of a link-local address is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CompactAddr {
-    ip: [u8; 16],
-    port: u16,
+pub(crate) struct CompactAddr {
+    pub(crate) ip: [u8; 16],
+    pub(crate) port: u16,
 }
 
 impl CompactAddr {

@@ -25,13 +25,17 @@
 mod call;
 mod chunks;
 mod dialog;
+mod early_byes;
 mod record;
 mod session;
 mod setup;
 mod table;
+mod transfer;
 
 pub use call::{MAX_CALL_ID, MAX_PARTY};
 pub use dialog::{DialogView, MAX_DIALOG};
+pub use early_byes::{EARLY_BYE_LIFETIME, MAX_EARLY_BYES};
 pub use record::{CallRecord, CallView, Reason, State, Trunks};
 pub use setup::SetupTimes;
 pub use table::{ByeOutcome, CHALLENGE_GRACE, CallKey, Calls, Counters, EXPIRIES_PER_CALL, Limits, SESSION_GRACE};
+pub use transfer::ImportedCalls;

@@ -12,6 +12,7 @@ use strowger_message::{Message, Method, Status};
 use crate::call::{Call, Stop};
 use crate::chunks::Chunks;
 use crate::dialog::DialogView;
+use crate::early_byes::EarlyByes;
 use crate::record::{CallRecord, CallView, Reason, State};
 use crate::session::session_interval;
 use crate::setup::SetupTimes;
@@ -68,11 +69,11 @@ pub struct ByeOutcome {
 /// Totals since the table was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Calls tracked.
+    /// Calls tracked, including those taken over from another process.
     pub begun: u64,
     /// Tracked calls that were answered.
     pub answered: u64,
-    /// Tracked calls that have ended.
+    /// Tracked calls that have ended, or that another process has taken over.
     pub ended: u64,
     /// Calls not tracked because [`Limits::calls`] were in progress.
     pub overflow: u64,
@@ -92,6 +93,8 @@ pub struct Calls {
     is_recording: bool,
     counters: Counters,
     setup: SetupTimes,
+    /// While calls of another process are expected.
+    early_byes: Option<Box<EarlyByes>>,
 }
 
 impl Calls {
@@ -108,6 +111,7 @@ impl Calls {
             is_recording: true,
             counters: Counters::default(),
             setup: SetupTimes::default(),
+            early_byes: None,
         }
     }
 
@@ -134,12 +138,8 @@ impl Calls {
             self.counters.overflow += 1;
             return None;
         }
-        let place = u32::try_from(self.calls.len()).unwrap_or(u32::MAX);
-        self.calls.push(Call::new(now, key.0, invite, source.transport, source.peer));
-        let Self { calls, index, .. } = self;
-        index.insert_unique(key.0, place, |place| calls.get(*place).map_or(0, |call| call.key));
+        let place = self.push(Call::new(now, key.0, invite, source.transport, source.peer));
         self.arm(place, now + self.limits.age, false);
-        self.counters.begun += 1;
         Some(key)
     }
 
@@ -287,7 +287,12 @@ impl Calls {
     /// The parties treat the session as ended as soon as BYE is sent, whatever the response (RFC 3261 §15.1.1). A
     /// target may still have to respond, so its call guard is returned.
     pub fn handle_bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<ByeOutcome> {
-        let (place, is_caller) = self.dialog(bye)?;
+        let Some((place, is_caller)) = self.dialog(bye) else {
+            if self.early_byes.is_some() {
+                self.note_early_bye(now, bye);
+            }
+            return None;
+        };
         let by = if is_caller { Reason::CallerHungUp } else { Reason::CalleeHungUp };
         let call = self.calls.get_mut(place)?;
         let (seat, is_commanded) = (call.call_guard.take(), call.stop == Stop::ByOperator);
@@ -438,6 +443,56 @@ impl Calls {
         debug_assert!(self.calls.iter().zip(0..).all(|(call, place)| self.place(call.key) == Some(place)));
     }
 
+    /// Adds a call that is not known, without its timer, and returns its place.
+    #[inline]
+    fn push(&mut self, call: Call) -> u32 {
+        let (key, place) = (call.key, u32::try_from(self.calls.len()).unwrap_or(u32::MAX));
+        self.calls.push(call);
+        let Self { calls, index, .. } = self;
+        index.insert_unique(key, place, |place| calls.get(*place).map_or(0, |call| call.key));
+        self.counters.begun += 1;
+        place
+    }
+
+    /// Adds a call with its own expiry; returns `false` if the table is full.
+    pub(crate) fn insert(&mut self, call: Call) -> bool {
+        if self.calls.len() >= self.limits.calls {
+            self.counters.overflow += 1;
+            return false;
+        }
+        let (until, is_session, is_answered) = (call.until, call.has_session_timer, call.state == State::Answered);
+        let place = self.push(call);
+        self.arm(place, until, is_session);
+        self.counters.answered += u64::from(is_answered);
+        true
+    }
+
+    /// Ends an answered call.
+    pub(crate) fn end_call(&mut self, key: CallKey, at: Timestamp, reason: Reason) {
+        if let Some(place) = self.place(key.0) {
+            self.end(place, at, reason, Some(200));
+        }
+    }
+
+    /// Removes a call without a record.
+    pub(crate) fn forget(&mut self, key: CallKey) {
+        if let Some(place) = self.place(key.0) {
+            self.remove(place);
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Call> {
+        self.calls.iter()
+    }
+
+    pub(crate) fn call(&self, key: CallKey) -> Option<&Call> {
+        self.place(key.0).and_then(|place| self.calls.get(place))
+    }
+
+    pub(crate) const fn early_byes_mut(&mut self) -> &mut Option<Box<EarlyByes>> {
+        &mut self.early_byes
+    }
+
     /// Handles an INVITE of a known call.
     fn on_repeated_invite(&mut self, now: Timestamp, place: u32) {
         let Some(call) = self.calls.get_mut(place) else { return };
@@ -474,7 +529,15 @@ impl Calls {
     }
 
     fn end(&mut self, place: u32, ended: Timestamp, reason: Reason, status: Option<u16>) {
-        let Some(key) = self.calls.get(place).map(|call| call.key) else { return };
+        let call = self.remove(place);
+        if self.is_recording {
+            self.records.extend(call.map(|call| call.into_record(ended, reason, status)));
+        }
+    }
+
+    /// Removes a call, its index and its timer.
+    fn remove(&mut self, place: u32) -> Option<Call> {
+        let key = self.calls.get(place).map(|call| call.key)?;
         let last = u32::try_from(self.calls.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let last_key = self.calls.get(last).map_or(0, |call| call.key);
         let Self { calls, index, .. } = self;
@@ -492,14 +555,12 @@ impl Calls {
                 calls.get(if *at == place { last } else { *at }).map_or(0, |call| call.key)
             });
         }
-        let Some(call) = calls.swap_remove(place) else { return };
+        let call = calls.swap_remove(place)?;
         if let Some(timer) = call.timer {
             self.timers.cancel(timer);
         }
         self.counters.ended += 1;
-        if self.is_recording {
-            self.records.push_back(call.into_record(ended, reason, status));
-        }
+        Some(call)
     }
 
     /// Returns the answered call of an in-dialog message, and whether the caller sent the request.
@@ -513,7 +574,7 @@ impl Calls {
         })
     }
 
-    fn call_mut(&mut self, key: CallKey) -> Option<&mut Call> {
+    pub(crate) fn call_mut(&mut self, key: CallKey) -> Option<&mut Call> {
         let place = self.place(key.0)?;
         self.calls.get_mut(place)
     }
@@ -528,7 +589,7 @@ impl Calls {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a part of the hash is what is wanted")]
-    fn short_hash(&self, tag: Option<&[u8]>) -> u32 {
+    pub(crate) fn short_hash(&self, tag: Option<&[u8]>) -> u32 {
         self.key.table64(&[tag.unwrap_or_default()]) as u32
     }
 }

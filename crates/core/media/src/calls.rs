@@ -16,7 +16,7 @@ pub const MAX_EXCHANGES: usize = 8;
 /// Largest number of results of a call that are kept for retransmissions.
 const MAX_RESULTS: usize = 4;
 /// Lifetime of a call that nothing ends.
-const MAX_AGE: Duration = Duration::from_secs(12 * 3600);
+pub(crate) const MAX_AGE: Duration = Duration::from_secs(12 * 3600);
 
 /// Whether a session description is an offer or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -77,8 +77,10 @@ pub struct MediaCall {
     pub hash: u64,
     /// The engine that has answered last.
     pub engine: Option<Arc<Engine>>,
-    exchanges: SmallVec<[Exchange; 1]>,
+    pub(crate) exchanges: SmallVec<[Exchange; 1]>,
     results: SmallVec<[CachedResult; 1]>,
+    /// When it ends if nothing else ends it.
+    pub(crate) until: Timestamp,
     timer: TimerId,
 }
 
@@ -180,18 +182,31 @@ impl MediaCalls {
             if self.calls.len() >= MAX_CALLS {
                 return None;
             }
-            let call = MediaCall {
-                call_id: call_id.into(),
-                tag: tag.into(),
-                hash: self.key.hash64(&[call_id]),
-                engine: None,
-                exchanges: SmallVec::new(),
-                results: SmallVec::new(),
-                timer: self.timers.insert(now + MAX_AGE, key),
-            };
-            self.calls.insert(key, call);
+            self.insert(key, call_id, tag, now + MAX_AGE);
         }
         self.calls.get_mut(&key)
+    }
+
+    pub(crate) fn insert(&mut self, key: u64, call_id: &[u8], tag: &[u8], until: Timestamp) {
+        let call = MediaCall {
+            call_id: call_id.into(),
+            tag: tag.into(),
+            hash: self.key.hash64(&[call_id]),
+            engine: None,
+            exchanges: SmallVec::new(),
+            results: SmallVec::new(),
+            until,
+            timer: self.timers.insert(until, key),
+        };
+        self.calls.insert(key, call);
+    }
+
+    /// Returns the keys of all calls, in ascending order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<u64> {
+        let mut keys: Vec<u64> = self.calls.keys().copied().collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// Returns the call that began under one of `keys`, and the key.
@@ -203,6 +218,10 @@ impl MediaCalls {
     /// Returns the call that began under `key`.
     pub fn get_mut(&mut self, key: u64) -> Option<&mut MediaCall> {
         self.calls.get_mut(&key)
+    }
+
+    pub(crate) fn get(&self, key: u64) -> Option<&MediaCall> {
+        self.calls.get(&key)
     }
 
     /// Ends a call and returns it.

@@ -30,6 +30,7 @@ mod cookie;
 mod engine;
 mod policy;
 mod reply;
+mod transfer;
 
 pub use calls::{Exchange, MAX_CALLS, MAX_EXCHANGES, MediaCall, MediaCalls, SdpRole};
 pub use client::{Client, Counters, MAX_REQUESTS, Outcome, Request, RequestKind, Transmit};

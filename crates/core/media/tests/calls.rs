@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::{TagKey, Timestamp};
-use strowger_media::{Engine, Exchange, MAX_CALLS, MAX_EXCHANGES, MediaCalls, SdpRole};
+use strowger_media::{Engine, Engines, Exchange, MAX_CALLS, MAX_EXCHANGES, MediaCalls, SdpRole};
 
 fn exchange(transaction: u64, cseq: u32, has_offer: bool) -> Exchange {
     Exchange {
@@ -82,4 +82,56 @@ fn tables_are_bounded_and_calls_do_not_live_for_ever() {
     }
     assert_eq!(expired, MAX_CALLS - 1);
     assert!(calls.is_empty() && calls.poll_timeout().is_none());
+}
+
+fn engines() -> Engines {
+    Engines::new(&[([192, 0, 2, 9], 2223).into(), "[2001:db8::9]:2223".parse().expect("an address")], None)
+}
+
+#[test]
+fn another_process_knows_the_engine_and_the_open_offers_of_a_call() {
+    let (mut old, mut new) = (calls(), calls());
+    let begun = Timestamp::from_millis(1000);
+    for (key, engine) in engines().iter().enumerate() {
+        let call = old.begin(begun, key as u64 + 1, b"call", b"a").expect("room");
+        call.set_engine(engine);
+        call.begin(Exchange { is_from_browser: true, ..exchange(1, 1, false) });
+        call.record_response_offer(1, b"b", true);
+        call.begin(exchange(2, 2, true));
+    }
+    old.begin(begun, 3, b"other", b"c").expect("room");
+    let mut bytes = Vec::new();
+    for key in old.keys() {
+        assert!(old.export(key, &mut bytes));
+    }
+    let now = begun + Duration::from_secs(600);
+    assert_eq!(new.import(now, &bytes, &engines()), Some(0));
+    assert_eq!((new.keys(), new.poll_timeout()), (vec![1, 2, 3], old.poll_timeout()));
+    for (key, engine) in engines().iter().enumerate() {
+        let (before, call) = (old.get_mut(key as u64 + 1).expect("known"), new.get_mut(key as u64 + 1).expect("known"));
+        assert_eq!(call.engine.as_ref().map(|engine| engine.address()), Some(engine.address()));
+        assert_eq!((&call.call_id, &call.tag, call.hash), (&before.call_id, &before.tag, before.hash));
+        let invite = call.invite_of_ack(1, b"a").expect("its offer is not answered");
+        assert!(invite.offered_by.as_deref() == Some(b"b") && invite.is_offered_by_browser && invite.is_from_browser);
+        assert!(call.invite_of_ack(2, b"a").is_some_and(|invite| invite.has_offer));
+        assert!(call.exchange(1).is_none(), "our own transactions have these numbers");
+    }
+    assert!(new.get_mut(3).expect("known").engine.is_none());
+    // A call that is known stays as it is.
+    new.get_mut(1).expect("known").forget(u64::MAX);
+    assert_eq!(new.import(now, &bytes, &Engines::default()), Some(0));
+    assert!(new.get_mut(1).expect("known").engine.is_some());
+}
+
+#[test]
+fn a_call_whose_engine_is_gone_gets_another_one() {
+    let (mut old, mut new) = (calls(), calls());
+    old.begin(Timestamp::ZERO, 1, b"call", b"a").expect("room").set_engine(engines().iter().next().expect("two"));
+    let mut bytes = Vec::new();
+    old.export(1, &mut bytes);
+    assert_eq!(new.import(Timestamp::ZERO, &bytes, &Engines::default()), Some(0));
+    assert!(new.get_mut(1).expect("known").engine.is_none());
+    for end in 1..bytes.len() {
+        assert_eq!(calls().import(Timestamp::ZERO, &bytes[..end], &engines()), None, "{end}");
+    }
 }

@@ -12,6 +12,7 @@ use strowger_message::{Fault, Peek, Status};
 use strowger_overload::Verdict;
 
 use crate::hop_names::{NextHopName, NextHopOwner};
+use crate::imported_state::StateError;
 use crate::snapshot::Snapshot;
 use crate::steering::SteeringResult;
 
@@ -99,6 +100,15 @@ pub enum Input<'a> {
     EndCall {
         /// The Call-ID.
         call_id: &'a [u8],
+    },
+    /// Another process has taken over what [`Shard::export_state`](crate::Shard::export_state) returned. The shard
+    /// forgets that, keeps its transactions until they end, and passes on calls that these set up
+    /// ([`Event::CallTransferred`]).
+    HandedOver,
+    /// The state of a call that another process has set up.
+    CallTransferred {
+        /// The state, from [`Event::CallTransferred`].
+        state: &'a [u8],
     },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),
@@ -301,6 +311,14 @@ pub enum Event {
     },
     /// A tracked call has ended.
     Call(Box<CallRecord>),
+    /// A call has been set up after [`Input::HandedOver`]; the same shard of the other process needs this as
+    /// [`Input::CallTransferred`].
+    CallTransferred(Box<[u8]>),
+    /// A call that another process has set up cannot be tracked.
+    CallNotTaken {
+        /// Why not.
+        reason: StateError,
+    },
     /// A table is full, and work was refused.
     TableFull {
         /// The table.

@@ -97,6 +97,9 @@ impl Shard {
     pub(crate) fn fail_tracked(&mut self, now: Timestamp, call: u64, status: Status) {
         if let Some(calls) = self.calls.as_mut().filter(|_| call != 0) {
             calls.handle_failure(now, CallKey::from_bits(call), status.code(), None);
+            if self.is_handed_over {
+                self.transfer_call(CallKey::from_bits(call));
+            }
         }
     }
 
@@ -140,6 +143,9 @@ impl Shard {
         // The answer has crossed the operator's command.
         if has_answered && calls.is_ending(key) {
             self.send_byes(now, key);
+        }
+        if self.is_handed_over {
+            self.transfer_call(key);
         }
         has_answered
     }

@@ -82,7 +82,7 @@ impl Byes {
         self.list.len()
     }
 
-    fn has_any_of(&self, call: CallKey) -> bool {
+    pub(crate) fn has_any_of(&self, call: CallKey) -> bool {
         self.list.iter().any(|(_, bye)| bye.call == call)
     }
 }

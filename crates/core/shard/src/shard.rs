@@ -46,6 +46,8 @@ const _: () = assert!(strowger_overload::Limits::MAX.server_transactions < ROOM)
 pub struct ShardConfig {
     /// The ID of the shard, which is also the stripe of the location table that it writes.
     pub id: ShardId,
+    /// The time of creation.
+    pub now: Timestamp,
     /// The seed of its maps.
     pub seed: u64,
     /// The keys of the process, shared by all shards and all members of a cluster.
@@ -99,6 +101,8 @@ pub struct Shard {
     pub(crate) setup_times: DestinationTimes,
     /// BYEs of calls that the operator ends.
     pub(crate) byes: Byes,
+    /// Whether another process has taken over, so that it gets each call that is set up here.
+    pub(crate) is_handed_over: bool,
     pub(crate) ring: KeyRing,
     pub(crate) match_key: TagKey,
     /// Outputs that most inputs do not have: events and commands to media engines.
@@ -119,8 +123,8 @@ impl Shard {
     /// Creates an idle shard.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
-        let ShardConfig { id, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, snapshot } =
-            config;
+        let ShardConfig { id, now, seed, ring, locations, nonces, names, .. } = config;
+        let ShardConfig { outages, proven, shedding, neighbours, snapshot, .. } = config;
         let transactions = Transactions::new(snapshot.timing, seed);
         let overload = OverloadControl { shedding, neighbours, is_enabled: snapshot.proxy.overload_control };
         let proxy = ProxyConfig {
@@ -133,7 +137,7 @@ impl Shard {
         let calls = snapshot.track_calls.then(|| new_calls(&ring, &snapshot));
         let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();
-        let given_up = probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot).count();
+        let given_up = probes.handle_config(now, id, locations.shards(), &snapshot).count();
         debug_assert_eq!(given_up, 0, "who has just begun has asked nobody");
         let mut shard = Self {
             id,
@@ -144,13 +148,14 @@ impl Shard {
             calls,
             media: None,
             seed,
-            trunk_registrations: TrunkRegistrations::new(id, seed, &snapshot.trunks),
+            trunk_registrations: TrunkRegistrations::new(now, id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
             has_sets,
             probes,
             pending_registers: PendingRegisters::new(seed),
             setup_times: DestinationTimes::new(seed),
             byes: Byes::default(),
+            is_handed_over: false,
             authenticator: Authenticator::new(&ring, nonces),
             locations,
             snapshot,
@@ -165,7 +170,7 @@ impl Shard {
             targets: Vec::new(),
         };
         let snapshot = Arc::clone(&shard.snapshot);
-        let held = shard.configure_media(Timestamp::ZERO, &snapshot);
+        let held = shard.configure_media(now, &snapshot);
         debug_assert!(held.is_empty(), "there was no hook");
         shard.settle_duties();
         shard
@@ -191,6 +196,12 @@ impl Shard {
             Input::BarUser { aor } => self.bar_user(now, aor),
             Input::Unregister { aor, contact } => self.unregister(now, aor, contact),
             Input::EndCall { call_id } => self.end_calls(now, call_id),
+            Input::HandedOver => self.hand_over(),
+            Input::CallTransferred { state } => {
+                if let Err(reason) = self.import_state(now, state) {
+                    self.report(Event::CallNotTaken { reason });
+                }
+            }
             Input::Config(snapshot) => {
                 self.handle_config(now, snapshot);
             }
@@ -344,7 +355,7 @@ impl Shard {
     #[cold]
     fn trim(&mut self, now: Timestamp) {
         let has_more = match self.next_trim {
-            Timestamp::MAX => self.proxy.transactions().pool().idle() > 0,
+            Timestamp::MAX => self.proxy.has_idle_memory(),
             _ => self.proxy.trim(),
         };
         self.next_trim = if has_more { now + TRIM_INTERVAL } else { Timestamp::MAX };

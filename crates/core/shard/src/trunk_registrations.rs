@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use slab::Slab;
+use strowger_foundation::bytes::{Reader, put_block, put_text16};
 use strowger_foundation::{ShardId, Timestamp};
 use strowger_locate::LocateQuery;
 use strowger_message::{Message, Status as MessageStatus};
@@ -45,10 +46,10 @@ pub(crate) struct TrunkRegistrations {
 }
 
 impl TrunkRegistrations {
-    pub(crate) fn new(shard: ShardId, seed: u64, trunks: &[Arc<Trunk>]) -> Self {
+    pub(crate) fn new(now: Timestamp, shard: ShardId, seed: u64, trunks: &[Arc<Trunk>]) -> Self {
         let is_home = shard == ShardId(0);
         let mut accounts = Self { list: Slab::new(), is_home, seed, begun: 0, is_settled: true, next: None };
-        accounts.handle_config(Timestamp::ZERO, trunks);
+        accounts.handle_config(now, trunks);
         accounts.settle();
         accounts
     }
@@ -69,7 +70,7 @@ impl TrunkRegistrations {
             }
             if let Some(after) = trunks.iter().find(|after| is_same_contact(before, after)) {
                 self.begun = self.begun.wrapping_add(1);
-                account.registration = Registration::new(Arc::clone(after), self.seed.wrapping_add(self.begun));
+                account.registration = Registration::new(now, Arc::clone(after), self.seed.wrapping_add(self.begun));
             } else {
                 account.is_leaving = true;
                 account.registration.unregister(now);
@@ -82,7 +83,7 @@ impl TrunkRegistrations {
                 //= rfc3261#10.2
                 // A new registration starts with CSeq 1, so it needs a new Call-ID: the registrar would reject the lower CSeq.
                 self.begun = self.begun.wrapping_add(1);
-                let registration = Registration::new(Arc::clone(trunk), self.seed.wrapping_add(self.begun));
+                let registration = Registration::new(now, Arc::clone(trunk), self.seed.wrapping_add(self.begun));
                 let account = TrunkRegistration {
                     registration,
                     is_resolving: false,
@@ -106,6 +107,43 @@ impl TrunkRegistrations {
                 account.registration.unregister(now);
             }
         }
+    }
+
+    /// Appends the registrations, each after the name of its trunk.
+    pub(crate) fn export(&self, out: &mut Vec<u8>) {
+        let mut state = Vec::new();
+        for (_, account) in self.list.iter().filter(|(_, account)| !account.is_leaving) {
+            state.clear();
+            if account.registration.export(&mut state) {
+                put_text16(out, account.registration.trunk().name.as_bytes());
+                put_block(out, |out| out.extend_from_slice(&state));
+            }
+        }
+    }
+
+    /// Takes over registrations of another process; those whose trunk is not configured any more are left out. Returns
+    /// the number of those taken over; `None` for bytes that are no registrations.
+    pub(crate) fn import(&mut self, now: Timestamp, bytes: &[u8]) -> Option<usize> {
+        let (mut reader, mut taken) = (Reader(bytes), 0_usize);
+        while !reader.is_empty() {
+            let (name, state) = (reader.text16()?, reader.block()?);
+            let is_it = |account: &TrunkRegistration| account.registration.trunk().name.as_bytes() == name;
+            let Some((_, account)) = self.list.iter_mut().find(|(_, account)| is_it(account)) else { continue };
+            if !account.registration.import(now, state.0) {
+                return None;
+            }
+            account.reported_state = account.registration.status(now).state;
+            taken = taken.saturating_add(1);
+        }
+        self.settle();
+        Some(taken)
+    }
+
+    /// Forgets all registrations, which another process has from here on. The carriers are not told.
+    pub(crate) fn transfer_all(&mut self) {
+        self.list.clear();
+        self.is_home = false;
+        self.settle();
     }
 
     pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {

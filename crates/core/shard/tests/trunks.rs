@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_auth::{Algorithm, Ha1, Network, NonceWindows};
-use strowger_foundation::{KeyRing, ShardId, TagKey, Transport};
+use strowger_foundation::{KeyRing, ShardId, TagKey, Timestamp, Transport};
 use strowger_locate::{Candidate, CandidateList, Hop, LocateQuery, Outages};
 use strowger_message::{AuthParams, Status};
 use strowger_proxy::{Changes, Stateless};
@@ -282,7 +282,7 @@ fn registering(place: NextHop) -> World {
     let mut world = World::new(|snapshot| snapshot.trunks = vec![trunk(Some(place))]);
     // A shard acts only on input; its timer is due at once.
     assert!(world.shard.poll_timeout().is_some());
-    world.now = strowger_foundation::Timestamp::from_millis(2000);
+    world.now = Timestamp::from_millis(2000);
     world
 }
 
@@ -505,6 +505,7 @@ fn only_the_first_shard_registers() {
     let first = registering(NextHop::Address(here(CARRIER)));
     let mut second = Shard::new(ShardConfig {
         id: ShardId(1),
+        now: Timestamp::ZERO,
         seed: 1,
         ring: KeyRing::new(TagKey::new([7; 16])),
         locations: Arc::new(Locations::new(2, 1)),
@@ -572,4 +573,33 @@ fn a_registrars_unreachable_servers_are_skipped() {
     let servers = [(1, Transport::Tcp), (2, Transport::Tls), (3, Transport::Tcp), (4, Transport::Udp)];
     let sent = world.resolve(Ok(Arc::new(CandidateList::new(servers.map(candidate).to_vec()))));
     assert_eq!(find(&sent, "REGISTER").flow.transport, Transport::Udp);
+}
+
+#[test]
+fn another_process_goes_on_with_a_registration_and_this_one_leaves_it_alone() {
+    let mut old = registering(NextHop::Address(here(CARRIER)));
+    let first = find(&start(&mut old), "REGISTER");
+    old.respond(&first, 200, "t", &grant(&first));
+    old.wait(Duration::from_secs(100));
+    let mut state = Vec::new();
+    old.shard.export_state(&mut state);
+    let mut new = registering(NextHop::Address(here(CARRIER)));
+    new.now = old.now;
+    assert_eq!(new.shard.import_state(new.now, &state).map(|imported| imported.registrations), Ok(1));
+    assert!(new.drain().is_empty());
+    let status = |world: &World| {
+        let mut all = Vec::new();
+        world.shard.for_each_trunk_registration(world.now, |name, status| all.push((name.to_owned(), status)));
+        all
+    };
+    assert_eq!(status(&old), status(&new));
+    old.give(Input::HandedOver);
+
+    let sent = new.wait(Duration::from_secs(441));
+    let (at, renewal) = sent.iter().find(|(_, sent)| sent.method() == "REGISTER").expect("it is renewed");
+    assert!((200_000..=440_000).contains(at), "{at}");
+    assert_eq!((renewal.header("CSeq"), renewal.header("Call-ID")), (Some("2 REGISTER"), first.header("Call-ID")));
+    assert!(old.reconfigure(|snapshot| snapshot.is_draining = true).is_empty(), "the carrier keeps its binding");
+    assert!(old.wait(Duration::from_secs(3600)).is_empty());
+    assert!(old.reconfigure(|snapshot| snapshot.is_draining = false).is_empty());
 }

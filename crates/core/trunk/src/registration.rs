@@ -3,6 +3,7 @@
 mod request;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -145,7 +146,7 @@ impl Registration {
     /// Creates a registration that is due at once. The seed must be random: Call-ID, tags, client nonces and waits
     /// are derived from it and the trunk's name. For a trunk without an account the registration is stopped.
     #[must_use]
-    pub fn new(trunk: Arc<Trunk>, seed: u64) -> Self {
+    pub fn new(now: Timestamp, trunk: Arc<Trunk>, seed: u64) -> Self {
         // Several trunks may share a seed.
         let seed = trunk.name.bytes().fold(seed, |seed, byte| Random::new(seed ^ u64::from(byte)).next());
         let mut random = Random::new(seed);
@@ -154,7 +155,7 @@ impl Registration {
         let call_id = format!("{:016x}{:016x}", word(), word()).into_bytes().into();
         let tag = format!("{:016x}", word()).into_bytes().into();
         let (phase, state) = match trunk.account {
-            Some(_) => (Phase::Waiting(Timestamp::ZERO), State::Registering),
+            Some(_) => (Phase::Waiting(now), State::Registering),
             None => (Phase::Stopped, State::Stopped),
         };
         let expires = trunk.account.as_ref().map_or(Duration::ZERO, |account| account.expires);
@@ -166,7 +167,7 @@ impl Registration {
             cseq: 0,
             phase,
             state,
-            since: Timestamp::ZERO,
+            since: now,
             until: None,
             expires,
             contact: Box::default(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use strowger_calls::{CallView, SetupTimes, State};
-use strowger_foundation::{ConnId, DurationHistogram, Timestamp, Transport};
-use strowger_shard::CallDestination;
+use strowger_foundation::{ConnId, DurationHistogram, ShardId, Timestamp, Transport};
+use strowger_shard::{CallDestination, ImportedState, StateError};
 
 use crate::worker_times::WorkerTimes;
 
@@ -121,6 +121,14 @@ pub(crate) enum WorkerQuery {
     Accounts(SyncSender<Vec<Account>>),
     /// Lists the times of the calls of its shards by destination.
     DestinationTimes(SyncSender<TimesByDestination>),
+    /// Returns the states of its shards that another process needs.
+    ExportStates(SyncSender<Vec<(ShardId, Vec<u8>)>>),
+    /// Gives a state of another process to its shard; answered by the worker that has it.
+    ImportState(Arc<[u8]>, SyncSender<Option<Result<ImportedState, StateError>>>),
+    /// Lets its shards know that another process has taken over.
+    HandOver(SyncSender<()>),
+    /// Collects the memory that its thread has freed.
+    CollectMemory,
     /// Returns the peers of those of these connections that are its own.
     Peers(Arc<[ConnId]>, SyncSender<Vec<(ConnId, SocketAddr)>>),
     /// Returns the times of its packets; `None` if timing is off.

@@ -52,7 +52,7 @@ use crate::worker_io::{WorkerIo, WorkerLink};
 pub use updates::PreparedSockets;
 
 use strowger_registrar::Locations;
-use strowger_shard::{Event, ProvenSources, Snapshot};
+use strowger_shard::{Event, ImportedState, ProvenSources, Snapshot, StateError, shard_of_state};
 
 /// Number of shards per worker: enough to move load between workers in small steps.
 pub const SHARDS_PER_WORKER: u16 = 16;
@@ -148,7 +148,8 @@ impl Fleet {
             None => ProvenSources::new(config.seed),
         });
         let nonces = config.nonces.clone();
-        let maker = DefaultShardFactory::new(config.seed, ring, shards, (names, locations, nonces), proven);
+        let maker =
+            DefaultShardFactory::new((config.clock, config.seed), ring, shards, (names, locations, nonces), proven);
         let tables = maker.tables();
         Self::launch(config, maker, tables, SharedMemory::new(sources))
     }
@@ -390,6 +391,49 @@ impl Fleet {
             }
         }
         all
+    }
+
+    /// Returns what the shards of another process need, in the order of the shards; `None` if a worker does not answer
+    /// in time. Nothing changes: after the other process has [taken all over](Self::import_state), call
+    /// [`hand_over`](Self::hand_over) before the next message is read.
+    #[must_use]
+    pub fn export_states(&self) -> Option<Vec<Vec<u8>>> {
+        let answers = self.query_workers(WorkerQuery::ExportStates);
+        let mut states: Vec<_> = answers.into_iter().collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
+        states.sort_unstable_by_key(|(shard, _)| *shard);
+        (states.len() == usize::from(self.tables.locations.shards()))
+            .then(|| states.into_iter().map(|(_, state)| state).collect())
+    }
+
+    /// Gives the state of a shard of another process to the shard here: one of [`export_states`](Self::export_states)
+    /// before the first message is read, or that of a single call
+    /// ([`Event::CallTransferred`](strowger_shard::Event::CallTransferred)) at any time. Both processes must have the
+    /// same number of shards. `None` if the shard's worker does not answer in time, or the shard is just moving to
+    /// another one.
+    ///
+    /// # Errors
+    ///
+    /// If the state cannot be read here; the reason says why.
+    pub fn import_state(&self, state: &[u8]) -> Option<Result<ImportedState, StateError>> {
+        let Some(shard) = shard_of_state(state) else { return Some(Err(StateError::Malformed)) };
+        if shard.0 >= self.tables.locations.shards() {
+            return Some(Err(StateError::OtherShard(shard)));
+        }
+        let state: Arc<[u8]> = state.into();
+        let answers = self.query_workers(|reply| WorkerQuery::ImportState(Arc::clone(&state), reply));
+        answers.into_iter().flatten().flatten().next()
+    }
+
+    /// Lets the shards know that another process has taken over what [`export_states`](Self::export_states) returned.
+    /// Returns whether all workers have answered in time.
+    pub fn hand_over(&self) -> bool {
+        self.query_workers(WorkerQuery::HandOver).into_iter().all(|answer| answer.is_some())
+    }
+
+    /// Lets each worker collect the memory that it has freed ([`strowger_net::collect_freed_memory`]), and does not wait
+    /// for them.
+    pub fn collect_memory(&self) {
+        self.handles.iter().for_each(|worker| worker.query(WorkerQuery::CollectMemory));
     }
 
     /// Returns the peers of these connections, as far as they are open: behind a balancer that tells them, the clients.

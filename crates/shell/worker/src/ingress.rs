@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, prefetch};
 use strowger_message::{Fault, Peek};
-use strowger_net::{Clock, Datagram, RecvBatch};
+use strowger_net::{Clock, Datagram, RecvBatch, collect_freed_memory};
 use strowger_overload::{Queue, queue_of};
 use strowger_shard::SteeringResult;
 use strowger_timing::MessageType;
@@ -154,6 +154,13 @@ impl<M: ShardFactory> Ingress<M> {
                 WorkerQuery::EndCalls(call_id, reply) => drop(reply.try_send(self.host.end_calls(now, &call_id))),
                 WorkerQuery::Accounts(reply) => drop(reply.try_send(self.host.accounts(now))),
                 WorkerQuery::DestinationTimes(reply) => drop(reply.try_send(self.host.destination_times(now))),
+                WorkerQuery::ExportStates(reply) => drop(reply.try_send(self.host.export_states(now))),
+                WorkerQuery::ImportState(state, reply) => drop(reply.try_send(self.host.import_state(now, &state))),
+                WorkerQuery::HandOver(reply) => {
+                    self.host.hand_over(now);
+                    drop(reply.try_send(()));
+                }
+                WorkerQuery::CollectMemory => collect_freed_memory(),
                 WorkerQuery::Peers(ids, reply) => drop(reply.try_send(self.host.io.streams.peers(&ids))),
                 WorkerQuery::Times(reply) => drop(reply.try_send(self.host.times())),
             }

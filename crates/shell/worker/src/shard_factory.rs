@@ -7,13 +7,14 @@ use strowger_calls::{CallView, SetupTimes};
 use strowger_foundation::{DurationHistogram, Flow, KeyRing, ShardId, Timestamp, Wakeup};
 use strowger_locate::{NameCache, Outages};
 use strowger_message::{PartialPeek, Peek};
+use strowger_net::Clock;
 use strowger_overload::ControllerStatus;
 
 use strowger_auth::NonceWindows;
 use strowger_registrar::Locations;
 use strowger_shard::{
-    CallDestination, Classification, Classifier, Counters, Input, Neighbours, Output, ProvenSources, Shard,
-    ShardConfig, Shedding, Snapshot, Steering, SteeringResult,
+    CallDestination, Classification, Classifier, Counters, ImportedState, Input, Neighbours, Output, ProvenSources,
+    Shard, ShardConfig, Shedding, Snapshot, StateError, Steering, SteeringResult,
 };
 
 /// A shard as seen by its worker.
@@ -32,6 +33,12 @@ pub(crate) trait StateMachine {
     fn for_each_setup(&self, _visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {}
     /// Visits the times until a destination's first response.
     fn for_each_response_time(&self, _visit: &mut dyn FnMut(CallDestination, &DurationHistogram)) {}
+    /// Appends what the same shard of another process needs.
+    fn export_state(&self, _out: &mut Vec<u8>) {}
+    /// Takes over what another process has exported.
+    fn import_state(&mut self, _now: Timestamp, _state: &[u8]) -> Result<ImportedState, StateError> {
+        Ok(ImportedState::default())
+    }
 }
 
 impl StateMachine for Shard {
@@ -82,6 +89,14 @@ impl StateMachine for Shard {
     fn for_each_response_time(&self, visit: &mut dyn FnMut(CallDestination, &DurationHistogram)) {
         Self::for_each_response_time(self, visit);
     }
+
+    fn export_state(&self, out: &mut Vec<u8>) {
+        Self::export_state(self, out);
+    }
+
+    fn import_state(&mut self, now: Timestamp, state: &[u8]) -> Result<ImportedState, StateError> {
+        Self::import_state(self, now, state)
+    }
 }
 
 /// Creates shards and determines which of them owns a message. Shared by all workers.
@@ -123,6 +138,7 @@ pub(crate) struct SharedTables {
 
 /// The factory for real shards.
 pub(crate) struct DefaultShardFactory {
+    clock: Clock,
     seed: u64,
     ring: KeyRing,
     locations: Arc<Locations>,
@@ -141,7 +157,7 @@ pub const NONCE_STRIPES: usize = 64;
 impl DefaultShardFactory {
     /// Creates the factory for `count` shards. The location table has one stripe per shard.
     pub(crate) fn new(
-        seed: u64,
+        (clock, seed): (Clock, u64),
         ring: KeyRing,
         count: u16,
         (names, locations, nonces): (Arc<NameCache>, Arc<Locations>, Option<Arc<NonceWindows>>),
@@ -151,7 +167,7 @@ impl DefaultShardFactory {
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));
         let (shedding, neighbours) = (Arc::default(), Arc::new(Neighbours::new(seed)));
-        Self { seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering }
+        Self { clock, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering }
     }
 
     pub(crate) fn tables(&self) -> SharedTables {
@@ -169,6 +185,7 @@ impl ShardFactory for DefaultShardFactory {
     fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Shard {
         Shard::new(ShardConfig {
             id,
+            now: self.clock.now(),
             seed: shard_seed(self.seed, id, life),
             ring: self.ring,
             locations: Arc::clone(&self.locations),

@@ -23,7 +23,9 @@ use crate::status::{ShardTotals, WorkerStatus, add_net};
 use crate::worker_io::WorkerIo;
 use crate::worker_times::WorkerTimes;
 use strowger_shard as shard;
-use strowger_shard::{Event, Input, Inquiry, Output, Snapshot, SteeringResult};
+use strowger_shard::{
+    Event, ImportedState, Input, Inquiry, Output, Snapshot, StateError, SteeringResult, shard_of_state,
+};
 
 /// State shared by all shard hosts.
 pub(crate) struct HostShared<M: ShardFactory> {
@@ -89,6 +91,8 @@ pub(crate) struct ShardHost<M: ShardFactory> {
     message: Vec<u8>,
     /// Counters of shards that have been replaced.
     retired_counters: shard::Counters,
+    /// Whether another process has taken over.
+    is_handed_over: bool,
 }
 
 impl<M: ShardFactory> ShardHost<M> {
@@ -127,6 +131,7 @@ impl<M: ShardFactory> ShardHost<M> {
             malformed_log: LogInterval::default(),
             message,
             retired_counters: buried,
+            is_handed_over: false,
         }
     }
 
@@ -381,6 +386,35 @@ impl<M: ShardFactory> ShardHost<M> {
         list
     }
 
+    /// Returns what the shards of another process need.
+    pub(crate) fn export_states(&mut self, now: Timestamp) -> Vec<(ShardId, Vec<u8>)> {
+        let mut states = Vec::new();
+        for index in 0..self.slots.len() {
+            let Some(id) = self.slots.get(index).map(|slot| slot.id) else { continue };
+            let mut state = Vec::new();
+            self.run(index, now, &[], |machine| machine.export_state(&mut state));
+            states.push((id, state));
+        }
+        states
+    }
+
+    /// Gives a state of another process to its shard; `None` if the shard is not here.
+    pub(crate) fn import_state(&mut self, now: Timestamp, state: &[u8]) -> Option<Result<ImportedState, StateError>> {
+        let id = shard_of_state(state)?;
+        let index = self.slots.iter().position(|slot| slot.id == id)?;
+        let mut imported = None;
+        self.run(index, now, &[], |machine| imported = Some(machine.import_state(now, state)));
+        imported
+    }
+
+    /// Lets the shards know that another process has taken over.
+    pub(crate) fn hand_over(&mut self, now: Timestamp) {
+        self.is_handed_over = true;
+        for index in 0..self.slots.len() {
+            self.run(index, now, &[], |machine| machine.handle_input(now, Input::HandedOver));
+        }
+    }
+
     /// Returns the trunk registrations of the shards; each belongs to one shard.
     pub(crate) fn accounts(&mut self, now: Timestamp) -> Vec<Account> {
         let mut accounts = Vec::new();
@@ -463,6 +497,13 @@ impl<M: ShardFactory> ShardHost<M> {
     #[cold]
     fn handle_shard_panic(&mut self, index: usize, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
         self.replace(index);
+        if self.is_handed_over
+            && let Some(slot) = self.slots.get_mut(index)
+        {
+            // What its predecessor had is at the other process.
+            slot.shard.handle_input(now, Input::HandedOver);
+            slot.has_acted = true;
+        }
         let id = self.slots.get(index).map(|call_guard| call_guard.id);
         self.on_panic(id, now, payload, bytes);
     }
@@ -519,7 +560,7 @@ fn drain<B: StateMachine>(
             }
             Output::Store { ticket, record } => exits.queue_record(call_guard.id, ticket, record),
             Output::Event(event) => {
-                let is_record = matches!(event, Event::Call(_));
+                let is_record = matches!(event, Event::Call(_) | Event::CallTransferred(_));
                 let is_dropped = events.try_send(event).is_err();
                 exits.counters.event_drops += u64::from(is_dropped);
                 exits.counters.record_drops += u64::from(is_dropped && is_record);

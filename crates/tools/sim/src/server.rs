@@ -232,6 +232,7 @@ impl Server {
         let shard = |id| {
             Shard::new(ShardConfig {
                 id: ShardId(id),
+                now: Timestamp::ZERO,
                 seed: life.wrapping_add(u64::from(id)),
                 ring,
                 locations: Arc::clone(&locations),

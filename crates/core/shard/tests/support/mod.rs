@@ -191,6 +191,7 @@ impl World {
         let shedding = Arc::<Shedding>::default();
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
+            now: Timestamp::ZERO,
             seed: 1,
             ring,
             locations: Arc::clone(&locations),
@@ -295,7 +296,8 @@ impl World {
         sent
     }
 
-    fn drain(&mut self) -> Vec<SentMessage> {
+    /// Returns the outputs that are pending.
+    pub fn drain(&mut self) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         let mut buffer = Vec::new();
         while let Some(output) = self.shard.poll_output(&mut buffer) {

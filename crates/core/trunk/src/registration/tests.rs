@@ -36,7 +36,7 @@ struct Fixture {
 
 impl Fixture {
     fn of(trunk: Trunk, seed: u64) -> Self {
-        let registration = Registration::new(Arc::new(trunk), seed);
+        let registration = Registration::new(Timestamp::ZERO, Arc::new(trunk), seed);
         Self { registration, now: Timestamp::from_millis(1000), sent: String::new(), transport: Transport::Udp }
     }
 
@@ -544,6 +544,91 @@ proptest! {
             let registration = &fixture.registration;
             prop_assert!(registration.is_stopped() != registration.poll_timeout().is_some());
             prop_assert!(registration.cseq < 1 << 31);
+        }
+    }
+}
+
+/// Returns the same registration in another process, at the same time.
+fn taken_over(fixture: &Fixture) -> Fixture {
+    let mut bytes = Vec::new();
+    assert!(fixture.registration.export(&mut bytes));
+    let mut other = Fixture::of(trunk(), 99);
+    other.now = fixture.now;
+    assert!(other.registration.import(other.now, &bytes));
+    assert_eq!(fixture.registration.status(fixture.now), other.registration.status(other.now));
+    other
+}
+
+#[test]
+fn another_process_renews_in_time_as_the_same_client() {
+    let mut old = Fixture::start();
+    assert!(old.answer("401 Unauthorized", NONCE));
+    old.send();
+    old.accept(600);
+    let mut new = taken_over(&old);
+    assert_eq!(old.advance(), new.advance(), "not before its time");
+    for fixture in [&mut old, &mut new] {
+        fixture.send();
+        assert_eq!(fixture.header("CSeq"), Some("3 REGISTER"));
+        let answer = fixture.header("Authorization").expect("the nonce is known");
+        assert!(answer.contains("nonce=\"n1\"") && answer.contains("nc=00000002"), "{answer}");
+    }
+    for name in ["Call-ID", "From", "To", "Contact"] {
+        assert_eq!(old.header(name), new.header(name));
+    }
+    new.accept(600);
+    assert_eq!(new.state(), State::Registered);
+}
+
+#[test]
+fn a_request_in_progress_is_sent_again_by_the_other_process() {
+    let old = Fixture::start();
+    let mut bytes = Vec::new();
+    assert!(old.registration.export(&mut bytes));
+    let mut new = Fixture::of(trunk(), 99);
+    assert!(new.registration.import(new.now, &bytes));
+    assert_eq!(new.advance(), Duration::ZERO);
+    new.send();
+    assert_eq!(new.header("CSeq"), Some("2 REGISTER"), "not confused with the first");
+    assert_eq!(old.header("Call-ID"), new.header("Call-ID"));
+}
+
+#[test]
+fn a_failing_registration_keeps_its_waits() {
+    let mut old = Fixture::start();
+    for _ in 0..3 {
+        assert!(old.answer("500 Server Error", ""));
+        old.advance();
+        old.send();
+    }
+    assert!(old.answer("403 Forbidden", ""));
+    let mut new = taken_over(&old);
+    assert_eq!((new.state(), old.advance()), (State::Refused, new.advance()));
+}
+
+#[test]
+fn a_registration_that_is_being_removed_stays_where_it_is() {
+    let mut old = Fixture::start();
+    old.accept(600);
+    old.registration.unregister(old.now);
+    let mut bytes = Vec::new();
+    assert!(!old.registration.export(&mut bytes) && bytes.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic_and_bad_ones_change_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..200), cut in 0_usize..100) {
+        let mut old = Fixture::start();
+        assert!(old.answer("401 Unauthorized", NONCE));
+        let mut good = Vec::new();
+        assert!(old.registration.export(&mut good));
+        good.truncate(good.len() - 1 - cut % good.len());
+        let mut new = Fixture::new();
+        let before = format!("{:?}", new.registration);
+        prop_assert!(!new.registration.import(new.now, &good));
+        prop_assert_eq!(&before, &format!("{:?}", new.registration));
+        if !new.registration.import(new.now, &bytes) {
+            prop_assert_eq!(before, format!("{:?}", new.registration));
         }
     }
 }

@@ -202,7 +202,7 @@ impl StateMachine for ScriptedShard {
                     self.say(flow, format_args!("forget {}", String::from_utf8_lossy(aor)));
                 }
             }
-            Input::EndCall { .. } => {}
+            Input::EndCall { .. } | Input::HandedOver | Input::CallTransferred { .. } => {}
             Input::Unregister { aor, contact } => {
                 if let Some(flow) = self.watches {
                     let contact = String::from_utf8_lossy(contact.unwrap_or(b"all"));
