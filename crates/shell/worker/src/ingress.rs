@@ -158,7 +158,7 @@ impl<M: ShardFactory> Ingress<M> {
                 WorkerQuery::ImportState(state, reply) => drop(reply.try_send(self.host.import_state(now, &state))),
                 WorkerQuery::HandOver(reply) => {
                     self.host.hand_over(now);
-                    drop(reply.try_send(()));
+                    let _ = reply.try_send(());
                 }
                 WorkerQuery::CollectMemory => collect_freed_memory(),
                 WorkerQuery::Peers(ids, reply) => drop(reply.try_send(self.host.io.streams.peers(&ids))),
