@@ -4,6 +4,8 @@
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::{Config, Load, Report, Server, free_port};
@@ -149,5 +151,53 @@ impl Reloads {
         let listeners = self.server.status()["listeners"].to_string();
         assert!(listeners.contains(&format!("\"udp:127.0.0.1:{port}\"")), "{listeners}");
         printed
+    }
+}
+
+/// The acts of an operator who upgrades a server again and again to the same program.
+#[derive(Debug)]
+pub struct Upgrades {
+    server: Server,
+    /// Processes that an upgrade has started.
+    pids: Mutex<Vec<u64>>,
+}
+
+impl Upgrades {
+    /// Starts a server whose processes use `workers` threads, and that stores registrations in this mode.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(workers: u8, store: &'static str) -> Upgrades {
+        let domains = vec!["127.0.0.1"];
+        let config = Config { workers, domains, users: Vec::new(), store, ..Config::open() };
+        Upgrades { server: config.start(), pids: Mutex::default() }
+    }
+
+    /// Returns the address of the server.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// Upgrades the server. Returns what the command prints.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn upgrade(&self) -> String {
+        let printed = self.server.command(&["upgrade"]);
+        let pid = self.server.status()["pid"].as_u64().expect("a process");
+        self.pids.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+        printed
+    }
+}
+
+impl Drop for Upgrades {
+    fn drop(&mut self) {
+        for pid in self.pids.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // Those before have ended, or are about to.
+            let kill = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+            drop(kill);
+        }
     }
 }

@@ -76,6 +76,7 @@ const ALL_FOR_BINARIES: &[&str] = core_and![
     "persistence",
     "traffic",
     "plan",
+    "takeover",
     "telemetry",
     "timing",
     "tune",
@@ -170,6 +171,7 @@ pub(crate) const CRATES: &[Rule] = &[
             "wire",
         ],
     ),
+    rule("strowger-takeover", "crates/shell/takeover", Group::Shell, &["foundation", "worker"]),
     rule(
         "strowger-telemetry",
         "crates/shell/telemetry",

@@ -4,14 +4,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use strowger_bench::namespace::enter;
 use strowger_bench::operate::acts_table;
 use strowger_bench::operate::scrape::{self, Extent};
 use strowger_bench::programs;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_interop::operate::{Exercise, Outcome, Reloads, exercise};
+use strowger_interop::operate::{Exercise, Outcome, Reloads, Upgrades, exercise};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -56,6 +56,19 @@ enum Mode {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
+    /// Replaces the process of the server by another one of the same program
+    Upgrade {
+        /// How registrations are stored
+        #[arg(long, value_enum, default_value = "write-through")]
+        store: Store,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Store {
+    Memory,
+    WriteBehind,
+    WriteThrough,
 }
 
 fn main() -> io::Result<()> {
@@ -63,6 +76,9 @@ fn main() -> io::Result<()> {
     programs::existing_strowger(None).map_err(io::Error::other)?;
     match arguments.mode {
         Mode::Reload => arguments.report("reloads", &reload(&arguments.exercise(), arguments.workers)),
+        Mode::Upgrade { store } => {
+            arguments.report("upgrades", &upgrade(&arguments.exercise(), arguments.workers, store))
+        }
         Mode::Scrape { periods, seconds } => {
             let _ = enter(false);
             let smoke = Extent { rounds: 1, seconds: 2 };
@@ -108,5 +124,19 @@ fn reload(how: &Exercise, workers: u8) -> Outcome {
     exercise(reloads.address(), how, |round| {
         let printed = reloads.reload(round);
         println!("reload {}: {}", round + 1, printed.lines().last().unwrap_or_default());
+    })
+}
+
+fn upgrade(how: &Exercise, workers: u8, store: Store) -> Outcome {
+    let store = match store {
+        Store::Memory => "memory",
+        Store::WriteBehind => "write-behind",
+        Store::WriteThrough => "write-through",
+    };
+    let upgrades = Upgrades::start(workers, store);
+    exercise(upgrades.address(), how, |round| {
+        let printed = upgrades.upgrade();
+        let measured = printed.lines().skip(1).collect::<Vec<_>>().join("; ");
+        println!("upgrade {}: {measured}", round + 1);
     })
 }

@@ -4,7 +4,7 @@ mod backend;
 mod metrics;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -54,7 +54,9 @@ pub(crate) enum AdminChange {
 impl AdminListener {
     /// Opens the listener, unless it is off. Without a configured address, a server whose default address is taken goes on
     /// without.
-    pub(crate) fn start(served: Served) -> Result<Self, Failure> {
+    ///
+    /// `inherited` is the socket of the process that this one replaces, used if its address is still the configured one.
+    pub(crate) fn start(served: Served, inherited: Option<TcpListener>) -> Result<Self, Failure> {
         let config = served.config.current();
         let counters = Arc::<HttpCounters>::default();
         let Served { handler, config: running, file, security, times } = served;
@@ -63,9 +65,14 @@ impl AdminListener {
         let api = Api::new(Arc::new(ApiBackend { handler, config: running, file, security }), tokens);
         let all = metrics.clone().merge(api.router(strowger_page::router()));
         let mut listener = Self { server: None, metrics, all, counters };
-        listener.server = listener.open(&config.admin).map_err(Failure::No)?;
+        listener.server = listener.open(&config.admin, inherited).map_err(Failure::No)?;
         listener.announce(&config.admin);
         Ok(listener)
+    }
+
+    /// Returns another descriptor of the socket, for the process that takes it over.
+    pub(crate) fn to_handover(&self) -> io::Result<Option<TcpListener>> {
+        self.server.as_ref().map(HttpServer::to_handover).transpose()
     }
 
     /// Opens what the new configuration needs, in addition to what is open; `None` if nothing changes there.
@@ -73,7 +80,7 @@ impl AdminListener {
         // The routes read the other keys for each request.
         let service = |admin: &Admin| (admin.tls.clone(), admin.metrics_only);
         if before.address() != after.address() {
-            return Ok(Some(AdminChange::Listener(self.open(after)?)));
+            return Ok(Some(AdminChange::Listener(self.open(after, None)?)));
         }
         if service(before) == service(after) {
             return Ok(None);
@@ -104,13 +111,14 @@ impl AdminListener {
     }
 
     /// Opens a listener, unless it is off.
-    fn open(&self, admin: &Admin) -> Result<Option<HttpServer>, String> {
+    fn open(&self, admin: &Admin, inherited: Option<TcpListener>) -> Result<Option<HttpServer>, String> {
         let Some(address) = admin.address() else { return Ok(None) };
         let tls = http_certificate::load(admin)?;
         let no = |error: io::Error| {
             format!("the HTTP listener {address} cannot be opened: {error}; choose another in [admin] listen")
         };
-        let listener = match TcpListener::bind(address) {
+        let inherited = inherited.filter(|listener| listener.local_addr().is_ok_and(|local| is_at(local, address)));
+        let listener = match inherited.map_or_else(|| TcpListener::bind(address), Ok) {
             Ok(listener) => listener,
             Err(error) if !admin.is_required() => {
                 tracing::warn!(
@@ -137,4 +145,9 @@ impl AdminListener {
             );
         }
     }
+}
+
+/// Returns whether a socket has a configured address, whose port may be 0.
+fn is_at(local: SocketAddr, configured: SocketAddr) -> bool {
+    local.ip() == configured.ip() && (configured.port() == 0 || local.port() == configured.port())
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use strowger_control::config::Span;
 
 use self::ctl::CtlArguments;
 use self::gateway::GatewayArguments;
@@ -47,7 +48,17 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  strowger serve\n  strowger serve -c /etc/strowger.toml\n\n\
                             SIGTERM and SIGINT let transactions end, at most 5 seconds, then end the server; a second \
                             one ends it at once. SIGHUP is `strowger ctl reload`.")]
-    Serve,
+    Serve {
+        /// Takes over from the running server that starts this process
+        #[arg(long, hide = true)]
+        take_over: bool,
+    },
+    /// Replaces the program of a running server without losing a message
+    #[command(after_help = "Examples:\n  strowger upgrade\n  strowger upgrade --binary /usr/local/bin/strowger-2\n\n\
+                            The server starts the program, and hands over sockets, registrations and everything else when it is \
+                            ready. If it does not become ready, the server goes on as before, and the reason is printed. Going \
+                            back to the version before works in the same way.")]
+    Upgrade(UpgradeArguments),
     /// Validates the configuration and prints its effect
     #[command(after_help = "Examples:\n  strowger check\n  strowger check -c new.toml --json\n  \
                             strowger check --schema > strowger.schema.json")]
@@ -157,6 +168,22 @@ pub(crate) enum Command {
         /// The folder for the pages; it is created if necessary
         folder: PathBuf,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArguments {
+    /// The program [default: the file of the running one, which a package may have replaced]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) binary: Option<PathBuf>,
+    /// Closes connections, so that all are new ones; phones connect and register again
+    #[arg(long)]
+    pub(crate) close_connections: bool,
+    /// How long the new process may take to become ready, at most 100s [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) wait: Option<Span>,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,12 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::json;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{
     Balancer, Call, Calls, Database, EndedCalls, MediaEngine, Outage, Overload, Registration, Registrations, Request,
-    Response, Status, Trunk, WorkerLoad,
+    Response, Status, Takeover, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -105,6 +106,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
         | Response::Target(_)
         | Response::Bans(_)
         | Response::Failures(_)
+        | Response::Upgraded(_)
         | Response::Ban(_)
         | Response::Followed
         | Response::CallSetups(_)
@@ -160,6 +162,19 @@ fn call_records(calls: &Database) -> String {
     }
 }
 
+fn upgraded(takeover: &Takeover) -> String {
+    let Takeover { from_version, from_pid, frozen_us, predecessors } = takeover;
+    let ms = Duration::from_micros(*frozen_us).as_secs_f64() * 1000.0;
+    let mut text = format!("from version {from_version} (process {from_pid}); nothing was read for {ms:.1} ms");
+    for one in predecessors {
+        text.push_str(&format!("\nan earlier process has {}", count(one.transactions, "transaction")));
+        if one.connections > 0 {
+            text.push_str(&format!(" and {}", count(one.connections, "connection")));
+        }
+    }
+    text
+}
+
 fn print_status(status: &Status) -> io::Result<()> {
     let state = if status.draining { ", draining" } else { "" };
     let mut facts = vec![
@@ -177,6 +192,9 @@ fn print_status(status: &Status) -> io::Result<()> {
         // Failures come first, because the operator looks for them.
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
+    }
+    if let Some(takeover) = &status.takeover {
+        facts.push(("upgraded", upgraded(takeover)));
     }
     if !status.certificates.is_empty() {
         let is_due = status.certificates.iter().any(tls::is_due);

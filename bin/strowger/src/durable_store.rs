@@ -1,7 +1,7 @@
 //! Durable registrations of the server.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use strowger_control::protocol::{BackupReport, BackupRequest, Checkpoint, Disk, 
 use strowger_net::Clock;
 use strowger_persistence::{BackupSpec, Limits, Persistence, PersistenceConfig, State, Status};
 use strowger_registrar::{Locations, Policy};
-use strowger_worker::RecordSink;
+use strowger_worker::{RecordBatch, RecordSink};
 
 use crate::failure::Failure;
 use crate::text::{count, number};
@@ -22,6 +22,10 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Time that a start waits for loading. A small table is loaded before the first request is handled.
 const LOAD_GRACE: Duration = Duration::from_millis(100);
 const LOAD_TICK: Duration = Duration::from_millis(1);
+/// Maximum time for the checkpoint before a takeover.
+const CHECKPOINT_LIMIT: Duration = Duration::from_secs(60);
+/// Maximum time for the store to be given up to another process.
+const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 /// Interval at which a backup's progress is read.
 const BACKUP_TICK: Duration = Duration::from_millis(20);
 
@@ -31,17 +35,35 @@ pub(crate) struct DurableStore {
     mode: Mode,
     database: Option<PathBuf>,
     key: [u8; 16],
-    persistence: Option<Arc<Persistence>>,
+    persistence: Option<Arc<PersistenceSlot>>,
+}
+
+/// The running persistence. It is replaced if another process was to take over the store and has failed.
+struct PersistenceSlot {
+    config: PersistenceConfig,
+    current: RwLock<Arc<Persistence>>,
+}
+
+impl PersistenceSlot {
+    fn current(&self) -> Arc<Persistence> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl RecordSink for PersistenceSlot {
+    fn store(&self, batch: RecordBatch) {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).store(batch);
+    }
 }
 
 impl DurableStore {
-    /// Starts loading the registrations of an earlier process into `locations`.
+    /// Starts loading the registrations of an earlier process into `locations`, unless it `is_filled` by that process.
     pub(crate) fn start(
         config: &Config,
         locations: &Arc<Locations>,
         policy: &Policy,
         key: [u8; 16],
-        clock: Clock,
+        (clock, is_filled): (Clock, bool),
     ) -> Result<Self, Failure> {
         let mode = config.store_mode();
         let database = match config.store_url() {
@@ -59,7 +81,7 @@ impl DurableStore {
         };
         let folder = config.journal_folder();
         tracing::info!("registrations: {}, stored in {} and {}", mode.as_str(), folder.display(), database.display());
-        let persistence = Persistence::start(PersistenceConfig {
+        let config = PersistenceConfig {
             folder,
             database: database.clone(),
             mode: mode_of_store,
@@ -67,13 +89,17 @@ impl DurableStore {
             locations: Arc::clone(locations),
             policy: policy.clone(),
             limits: Limits::default(),
-        })?;
+            is_filled,
+        };
+        let persistence = Persistence::start(config.clone())?;
         let deadline = Instant::now() + LOAD_GRACE;
         let is_loaded = || locations.is_complete() && persistence.status().load_report.is_complete;
         while !is_loaded() && Instant::now() < deadline {
             thread::sleep(LOAD_TICK);
         }
-        Ok(Self { mode, database: Some(database), key, persistence: Some(Arc::new(persistence)) })
+        let config = PersistenceConfig { is_filled: true, ..config };
+        let slot = PersistenceSlot { config, current: RwLock::new(Arc::new(persistence)) };
+        Ok(Self { mode, database: Some(database), key, persistence: Some(Arc::new(slot)) })
     }
 
     /// Returns the sink for the workers' records.
@@ -84,7 +110,7 @@ impl DurableStore {
     /// Returns whether everything is loaded, and logs the result once.
     pub(crate) fn is_loaded(&self) -> bool {
         let Some(persistence) = &self.persistence else { return true };
-        let found = persistence.status().load_report;
+        let found = persistence.current().status().load_report;
         if !found.is_complete {
             return false;
         }
@@ -104,10 +130,46 @@ impl DurableStore {
     /// Writes pending records to the disk after the workers have ended.
     pub(crate) fn stop(&self) {
         let Some(persistence) = &self.persistence else { return };
-        let stopped = persistence.stop(STOP_LIMIT);
+        let stopped = persistence.current().stop(STOP_LIMIT);
         if !stopped.clean {
             let why = stopped.why.unwrap_or_default();
             tracing::warn!("the journal has not been moved into the database; the next start reads it: {why}");
+        }
+    }
+
+    /// Returns why the store cannot be handed over now.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let status = self.persistence.as_ref()?.current().status();
+        match status.state {
+            State::Ok if status.unwritten == 0 => None,
+            State::Ok => Some("registrations wait to be written".to_owned()),
+            state => Some(state.to_string()),
+        }
+    }
+
+    /// Brings registrations into the database, so that the next process has little of the journal to read.
+    pub(crate) fn checkpoint(&self) -> Result<(), String> {
+        self.persistence.as_ref().map_or(Ok(()), |persistence| persistence.current().checkpoint(CHECKPOINT_LIMIT))
+    }
+
+    /// Commits what is waiting at once.
+    pub(crate) fn commit(&self) {
+        self.persistence.iter().for_each(|persistence| persistence.current().commit());
+    }
+
+    /// Commits what is waiting and gives up the store for another process.
+    pub(crate) fn release(&self) -> Result<(), String> {
+        self.persistence.as_ref().map_or(Ok(()), |persistence| persistence.current().release(RELEASE_LIMIT))
+    }
+
+    /// Opens the store again after [`release`](Self::release).
+    pub(crate) fn reopen(&self) {
+        let Some(slot) = &self.persistence else { return };
+        match Persistence::start(slot.config.clone()) {
+            Ok(persistence) => {
+                *slot.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(persistence);
+            }
+            Err(error) => tracing::error!("registrations are refused until a restart: {error}"),
         }
     }
 
@@ -121,7 +183,7 @@ impl DurableStore {
         let order = BackupSpec { target: request.file.clone(), overwrite: request.overwrite, extra };
         let done = match (&self.persistence, &self.database) {
             (Some(persistence), _) => {
-                let running = persistence.backup(order);
+                let running = persistence.current().backup(order);
                 loop {
                     if let Some(outcome) = running.try_wait() {
                         break outcome.map_err(|error| error.to_string())?;
@@ -142,7 +204,7 @@ impl DurableStore {
     pub(crate) fn status(&self) -> Store {
         let mode = self.mode.as_str().to_owned();
         match &self.persistence {
-            Some(persistence) => shown(mode, persistence.status()),
+            Some(persistence) => shown(mode, persistence.current().status()),
             None => Store { mode, state: store::OK.to_owned(), ..Store::default() },
         }
     }

@@ -47,6 +47,7 @@ mod running_config;
 mod security_log;
 mod segmentation;
 mod serve;
+mod service_manager;
 mod status;
 mod store;
 mod table;
@@ -59,6 +60,7 @@ mod token;
 mod trace;
 mod trace_client;
 mod tune;
+mod upgrade;
 mod user;
 mod users;
 mod utc;
@@ -95,7 +97,8 @@ fn main() -> ExitCode {
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Completions { shell } => command_files::print_completions(shell),
         Command::Man { folder } => command_files::write_pages(&folder),
-        Command::Serve => serve::run(wanted),
+        Command::Serve { take_over } => serve::run(wanted, take_over),
+        Command::Upgrade(arguments) => upgrade::run(wanted, &arguments),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,25 +5,31 @@
 
 mod bans;
 mod clusters;
+mod inheritance;
 mod limits;
 mod listeners;
 mod reload;
+mod succession;
 mod targets;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use strowger_auth::NonceWindows;
 use strowger_control::caller::Caller;
 use strowger_control::config::{self, Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, SendableTransports};
 use strowger_control::protocol::{
-    BackupReport, BackupRequest, Change, EndedCalls, Request, Response, Status, TimingRequest, TraceRequest,
+    BackupReport, BackupRequest, Change, EndedCalls, Request, Response, Status, Takeover, TimingRequest, TraceRequest,
+    UpgradeReport, UpgradeRequest,
 };
 use strowger_control::socket::{ControlSocket, Handler, TimingSource, TraceSource};
 use strowger_foundation::{TagKey, Transport};
@@ -31,10 +37,15 @@ use strowger_locate::NameCache;
 use strowger_net::{Clock, WebSocketContext};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, ListenerState, Listeners, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, FleetTimesReader, Resolve, StreamLimits};
+use strowger_takeover::{Hello, PredecessorState, Relay, Section};
+use strowger_worker::{
+    Fleet, FleetConfig, FleetTimesReader, NONCE_STRIPES, Predecessors, Resolve, StreamLimits, TakenOver,
+};
 
+use self::inheritance::{FROZEN_AT, Inheritance, Inherited};
 use self::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
 use self::listeners::{ListenerSet, bind, listeners_of};
+use self::succession::{PredecessorRelay, Successor};
 
 use crate::admin::{AdminListener, Served};
 use crate::balancing::TargetManager;
@@ -51,11 +62,13 @@ use crate::resolver::Resolver;
 use crate::running_config::RunningConfig;
 use crate::security_log::SecurityLog;
 use crate::segmentation::Segmentation;
-use crate::text::count;
+use crate::text::{count, size};
 use crate::tls::Certificates;
 use crate::trace::{ListenerNames, Traces};
 use crate::users::{DirectoryUpdate, Users};
-use crate::{audit, calls, check, former_names, gateways, key, log, packet_times, status, web_sockets};
+use crate::{
+    audit, calls, check, former_names, gateways, key, log, packet_times, service_manager, status, web_sockets,
+};
 
 /// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -69,8 +82,23 @@ const QUEUE: usize = 64;
 const EVENT_QUEUE: usize = 8192;
 /// Time that a client of the control socket waits for a response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
+/// Time that a client waits while another process takes over.
+const UPGRADE_LIMIT: Duration = Duration::from_secs(20);
 
-pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
+pub(crate) fn run(meant: ConfigSource<'_>, takes_over: bool) -> Result<(), Failure> {
+    let inheritance = if takes_over { Some(Inheritance::receive()?) } else { None };
+    let refusal = inheritance.as_ref().map(Inheritance::refusal);
+    let (mut server, pages) = start(meant, inheritance).inspect_err(|failure| {
+        refusal.iter().for_each(|refusal| refusal.send(failure));
+    })?;
+    drop(refusal);
+    service_manager::ready();
+    server.run(pages);
+    server.end();
+    Ok(())
+}
+
+fn start(meant: ConfigSource<'_>, inheritance: Option<Inheritance>) -> Result<(Server, HugePages), Failure> {
     let (config, read) = Config::load_with_secrets(meant)?;
     let log = log::start(&config.log);
     match &read {
@@ -89,16 +117,21 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
         );
     }
     let pages = HugePages::disable();
-    let mut server = Server::start(config, (meant.file.map(Path::to_owned), read.as_deref()), (log, files), streams)?;
-    server.run(pages);
-    server.end();
-    Ok(())
+    let file = (meant.file.map(Path::to_owned), read.as_deref());
+    let server = Server::start(config, file, (log, files), streams, inheritance)?;
+    Ok((server, pages))
 }
 
 /// Messages to the thread that owns the server.
 enum Message {
     Signal(i32),
     Request(Request, SyncSender<Response>),
+    /// Asks what a new process must match.
+    Greeting(SyncSender<Result<Hello, String>>),
+    /// Makes earlier processes close their connections.
+    CloseEarlierConnections(SyncSender<()>),
+    /// Hands over to a process that is ready.
+    HandOver(Box<Successor>, SyncSender<Result<UpgradeReport, String>>),
 }
 
 struct Server {
@@ -144,8 +177,27 @@ struct Server {
     removals_next: Vec<Box<[u8]>>,
     /// Users whose bindings are removed in the next round.
     removals_due: Vec<Box<[u8]>>,
-    control: ControlSocket,
-    admin: AdminListener,
+    /// `None` once another process has taken over.
+    control: Option<ControlSocket>,
+    admin: Option<AdminListener>,
+    /// Number of this process in its chain of upgrades.
+    process: u8,
+    /// Seed of nonces, the same in the whole chain.
+    nonce_seed: u64,
+    /// Earlier processes that still have transactions.
+    predecessors: Vec<PredecessorRelay>,
+    /// The same, as the workers know them.
+    known_predecessors: Option<Arc<Predecessors>>,
+    /// How this process has replaced an earlier one.
+    takeover: Option<Takeover>,
+    /// The relay from the process that has replaced this one.
+    successor: Option<Relay>,
+    /// Whether another process has replaced this one.
+    is_succeeded: bool,
+    /// Set when that process wants all connections to be closed.
+    closes_connections: Arc<AtomicBool>,
+    /// Set when that process has ended.
+    is_alone: Arc<AtomicBool>,
 }
 
 impl Server {
@@ -154,20 +206,29 @@ impl Server {
         (file, read): (Option<PathBuf>, Option<&Path>),
         (log_handle, files): (LogHandle, u64),
         streams: StreamLimits,
+        inheritance: Option<Inheritance>,
     ) -> Result<Self, Failure> {
         let workers = config.workers(check::cores());
         let segmentation = Segmentation::new(config.server.segmentation);
         let certificates = Certificates::load(&config)?;
         let web_sockets = web_sockets::context(&config)?;
-        let (listening, sockets) = bind(&config, workers, &segmentation, (certificates.context(), &web_sockets))?;
-        let listeners = listeners_of(&sockets);
+        let contexts = (certificates.context(), &web_sockets);
+        let (listening, listeners, sockets) = match &inheritance {
+            Some(inheritance) => {
+                inheritance.check(&config, workers)?;
+                let (listening, listeners) = ListenerSet::inherit(&config, &inheritance.hello.listeners)?;
+                (listening, listeners, Vec::new())
+            }
+            None => {
+                let (listening, sockets) = bind(&config, workers, &segmentation, contexts)?;
+                (listening, listeners_of(&sockets), sockets)
+            }
+        };
         let [seed, directory_seed, key_low, key_high] = entropy()?;
         let users = Users::open(&config, directory_seed)?;
         check::machine_warnings(&config, file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
-        let clock = Clock::start();
-        let bans = Arc::new(BanKeeper::start(&config, seed, clock));
-        let security = Arc::new(SecurityLog::new(Arc::clone(&bans), seed, clock));
+        let clock = inheritance.as_ref().map_or_else(Clock::start, |inheritance| inheritance.clock);
         let names = Arc::new(NameCache::new(config.cache_policy(), seed));
         let resolver = start_resolver(&config, &listeners, &names, clock)?;
         let balancing = TargetManager::start(&config, users.directory().gateways(), &resolver.dns());
@@ -186,35 +247,66 @@ impl Server {
             traces,
             backups: Arc::clone(&backups),
             times: Arc::clone(&times),
+            upgrading: Mutex::default(),
         };
         let handler = Arc::new(handler);
         let running_config = RunningConfig::new(&config, read);
-        let admin = AdminListener::start(Served {
+        forward_signals(sender)?;
+        let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
+        let cdr = Cdr::start(config.cdr.file.as_deref(), config.calls_databases(), clock);
+        let cdr = Arc::new(cdr.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?);
+        let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
+        let key = key::of_server(&config, fresh.to_le_bytes())?;
+        let locations = empty_table([], workers, &key)?;
+        locations.set_listeners(addresses_of(&snapshot));
+        let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
+        let locations = Arc::new(cluster::share(locations, &config));
+        let mut inherited = match &inheritance {
+            Some(inheritance) => {
+                inheritance.check_key(&key::fingerprint(&key))?;
+                locations.set_store_origin(inheritance.hello.store_origin);
+                Some(inheritance.receive_state(&locations, &snapshot.registrar, contexts, &segmentation)?)
+            }
+            None => None,
+        };
+        // The process before has written its bans by now.
+        let bans = Arc::new(BanKeeper::start(&config, seed, clock));
+        let security = Arc::new(SecurityLog::new(Arc::clone(&bans), seed, clock));
+        let served = Served {
             handler: Arc::clone(&handler) as Arc<dyn Handler>,
             config: running_config.clone(),
             file: file.clone(),
             security: Arc::clone(&security),
             times: Arc::clone(&times),
-        })?;
-        let control = ControlSocket::open(&config.control_socket(), Arc::clone(&handler) as Arc<dyn Handler>);
-        let control = control.map_err(Failure::No)?;
-        forward_signals(sender)?;
-        let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
-        let cdr = Cdr::start(config.cdr.file.as_deref(), config.calls_databases(), clock);
-        let cdr = Arc::new(cdr.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?);
+        };
         let writer = Arc::clone(&cdr);
         let log = spawn("events", move || log::events(&received, &writer, &ended_calls, &security))?;
-        let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
-        let key = key::of_server(&config, fresh.to_le_bytes())?;
-        let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
-        let locations = empty_table(listeners, workers, &key)?;
-        let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
-        let locations = Arc::new(cluster::share(locations, &config));
-        let durable = DurableStore::start(&config, &locations, &snapshot.registrar, key, clock)?;
+        // If there is another server, it answers there, and has the store too.
+        let (mut served, mut opened) = (Some(served), (None, None));
+        if inheritance.is_none()
+            && let Some(served) = served.take()
+        {
+            opened = open_for_operators(served, &config, (None, None))?;
+        }
+        let durable =
+            DurableStore::start(&config, &locations, &snapshot.registrar, key, (clock, inheritance.is_some()))?;
         let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock))?;
         drop(backups.set(durable.clone()));
+        let (nonce_seed, process) = inheritance
+            .as_ref()
+            .map_or((seed, 0), |inheritance| (inheritance.hello.nonce_seed, inheritance.hello.process));
+        let (sockets, taken_over) = match &mut inherited {
+            Some(inherited) => {
+                let new_work = std::mem::take(&mut inherited.new_work);
+                // Who they are is told before the workers read anything.
+                let predecessors = Arc::default();
+                (std::mem::take(&mut inherited.sockets), Some(TakenOver { process, new_work, predecessors }))
+            }
+            None => (sockets, None),
+        };
         let fleet = FleetConfig {
             sockets,
+            taken_over,
             snapshot: Arc::clone(&snapshot),
             seed,
             key,
@@ -227,7 +319,7 @@ impl Server {
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
             record_sink: cluster.record_sink(durable.record_sink()),
-            nonces: cluster.nonces(),
+            nonces: cluster.nonces().or_else(|| Some(Arc::new(NonceWindows::new(NONCE_STRIPES, nonce_seed)))),
             tracer,
             options: worker_options(&config, workers),
         };
@@ -249,7 +341,7 @@ impl Server {
         );
         let started = Instant::now();
         let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.previous.is_some());
-        Ok(Self {
+        let mut server = Self {
             config,
             running_config,
             file,
@@ -282,9 +374,56 @@ impl Server {
             last_panic: None,
             removals_next: Vec::new(),
             removals_due: Vec::new(),
-            control,
-            admin,
-        })
+            control: opened.1,
+            admin: opened.0,
+            process,
+            nonce_seed,
+            predecessors: Vec::new(),
+            known_predecessors: None,
+            takeover: None,
+            successor: None,
+            is_succeeded: false,
+            closes_connections: Arc::default(),
+            is_alone: Arc::default(),
+        };
+        if let (Some(inheritance), Some(inherited), Some(served)) = (inheritance, inherited, served) {
+            server.take_over(&inheritance, inherited, served)?;
+        }
+        Ok(server)
+    }
+
+    /// Goes on where the process before has stopped, once that has decided so.
+    fn take_over(&mut self, inheritance: &Inheritance, inherited: Inherited, served: Served) -> Result<(), Failure> {
+        let mut known = Predecessors::default();
+        for PredecessorState { process, relay, keys } in inherited.predecessors {
+            self.add_predecessor(process, relay, &keys, &mut known);
+        }
+        self.set_predecessors(known);
+        for Section { name, version, bytes } in inherited.sections.iter().filter(|section| section.name != FROZEN_AT) {
+            tracing::info!("{} of {name} (format {version}) are not known to this version", size(bytes.len() as u64));
+        }
+        inheritance.await_decision()?;
+        self.fleet.thaw();
+        let frozen = self.clock.now().saturating_since(inherited.frozen_at);
+        // From here on, nobody else serves.
+        match open_for_operators(served, &self.config, (inherited.control, inherited.administration)) {
+            Ok((admin, control)) => (self.admin, self.control) = (admin, control),
+            Err(failure) => tracing::error!("nobody can control this process: {failure}"),
+        }
+        let hello = &inheritance.hello;
+        self.takeover = Some(Takeover {
+            from_version: hello.version.clone(),
+            from_pid: hello.pid,
+            frozen_us: u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),
+            predecessors: Vec::new(),
+        });
+        tracing::info!(
+            "took over from process {} of version {}: nothing was read for {:.1} ms",
+            hello.pid,
+            hello.version,
+            frozen.as_secs_f64() * 1000.0
+        );
+        Ok(())
     }
 
     /// Runs until a signal ends the server and its transactions.
@@ -297,6 +436,23 @@ impl Server {
                 Ok(Message::Signal(SIGHUP)) => drop(self.reload()),
                 Ok(Message::Signal(_)) => return self.drain(),
                 Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::Greeting(reply)) => drop(reply.try_send(self.greeting())),
+                Ok(Message::CloseEarlierConnections(reply)) => {
+                    self.close_earlier_connections();
+                    let _ = reply.try_send(());
+                }
+                Ok(Message::HandOver(successor, reply)) => {
+                    let handed = self.hand_over(*successor);
+                    let is_done = handed.is_ok();
+                    match &handed {
+                        Ok(report) => succession::log(report),
+                        Err(why) => tracing::warn!("this process goes on, as the upgrade has failed: {why}"),
+                    }
+                    drop(reply.try_send(handed));
+                    if is_done {
+                        return self.retire();
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     pages.update();
                     freed.update(Instant::now(), &self.fleet);
@@ -322,6 +478,9 @@ impl Server {
             match self.messages.recv_timeout(DRAIN_TICK) {
                 Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::CloseEarlierConnections(reply)) => _ = reply.try_send(()),
+                Ok(Message::Greeting(reply)) => drop(reply.try_send(Err("the server is stopping".to_owned()))),
+                Ok(Message::HandOver(_, reply)) => drop(reply.try_send(Err("the server is stopping".to_owned()))),
                 Ok(Message::Signal(_)) => return tracing::warn!("second signal: stopping at once"),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -329,14 +488,18 @@ impl Server {
     }
 
     fn end(self) {
-        let Self { fleet, log, bans, cdr, exporters, store: durable, cluster, .. } = self;
+        let Self { fleet, log, bans, cdr, exporters, store: durable, cluster, is_succeeded, .. } = self;
         fleet.stop();
         // All records have been sent.
         cluster.stop();
-        durable.stop();
+        if !is_succeeded {
+            durable.stop();
+        }
         // All event senders are gone; once the last event is written, so is the last call's record.
         drop(log.join());
-        bans.end();
+        if !is_succeeded {
+            bans.end();
+        }
         drop(cdr);
         exporters.stop();
         tracing::info!("ended");
@@ -353,6 +516,7 @@ impl Server {
         self.follow_users();
         self.follow_loads();
         self.follow_listeners();
+        self.follow_predecessors();
         if self.balancing.follow(&self.resolver.dns()) {
             self.publish_targets();
         }
@@ -423,12 +587,8 @@ impl Server {
 
     fn publish(&mut self, snapshot: Snapshot) {
         self.snapshot = Arc::new(snapshot);
-        let listeners = self.snapshot.listeners.all().map(|listener| {
-            let is_open = matches!(listener.state(), ListenerState::Opening | ListenerState::Open);
-            (listener.transport, listener.address, is_open)
-        });
         // Before a message can come from a new one.
-        self.fleet.locations().set_listeners(listeners);
+        self.fleet.locations().set_listeners(addresses_of(&self.snapshot));
         self.fleet.publish(Arc::clone(&self.snapshot));
     }
 
@@ -457,7 +617,7 @@ impl Server {
             }
             Request::CallSetups => Response::CallSetups(status::call_setups(&self.fleet, &self.snapshot)),
             Request::EndCall { call_id } => calls::end(&self.fleet, self.clock.now(), call_id),
-            Request::Trace(_) | Request::Timing(_) | Request::Backup(_) => {
+            Request::Trace(_) | Request::Timing(_) | Request::Backup(_) | Request::Upgrade(_) => {
                 Response::Error("this request needs its own connection".to_owned())
             }
             Request::Reload => match self.reload() {
@@ -501,6 +661,7 @@ impl Server {
         status.balancers = self.balancing.summary(&self.config, self.clock.now());
         status.certificates = self.certificates.status();
         status.key = self.fingerprint.clone();
+        status.takeover = self.takeover_status();
         status.counters.insert("bans".to_owned(), self.bans.counters());
         status.counters.insert("cdr".to_owned(), [("lost".to_owned(), lost)].into());
         self.exporters.count(&mut status.counters);
@@ -509,6 +670,30 @@ impl Server {
         targets.extend(counts.map(|(name, count)| (name.to_owned(), count)));
         status
     }
+}
+
+/// Returns the addresses of the listeners, and whether each takes requests.
+fn addresses_of(snapshot: &Snapshot) -> impl Iterator<Item = (Transport, SocketAddr, bool)> {
+    snapshot.listeners.all().map(|listener| {
+        let is_open = matches!(listener.state(), ListenerState::Opening | ListenerState::Open);
+        (listener.transport, listener.address, is_open)
+    })
+}
+
+/// Opens the HTTP listener and the control socket, or goes on with those of the process before.
+fn open_for_operators(
+    served: Served,
+    config: &Config,
+    (control, administration): (Option<OwnedFd>, Option<TcpListener>),
+) -> Result<(Option<AdminListener>, Option<ControlSocket>), Failure> {
+    let handler = Arc::clone(&served.handler);
+    let admin = AdminListener::start(served, administration)?;
+    let path = config.control_socket();
+    let control = match control {
+        Some(control) => ControlSocket::take_over(&path, control, handler),
+        None => ControlSocket::open(&path, handler),
+    };
+    Ok((Some(admin), Some(control.map_err(Failure::No)?)))
 }
 
 fn start_resolver(
@@ -578,6 +763,18 @@ struct ControlHandler {
     backups: Arc<OnceLock<DurableStore>>,
     /// Set once the workers have started.
     times: Arc<OnceLock<FleetTimesReader>>,
+    /// Held during an upgrade.
+    upgrading: Mutex<()>,
+}
+
+impl ControlHandler {
+    /// Asks the thread that owns the server.
+    fn ask<T>(&self, limit: Duration, message: impl FnOnce(SyncSender<T>) -> Message) -> Result<T, String> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let ended = || "the server is stopping, or too busy".to_owned();
+        self.messages.try_send(message(reply)).map_err(|_| ended())?;
+        answer.recv_timeout(limit).map_err(|_| ended())
+    }
 }
 
 impl Handler for ControlHandler {
@@ -602,6 +799,20 @@ impl Handler for ControlHandler {
     fn backup(&self, request: &BackupRequest, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
         let durable = self.backups.get().ok_or("the server is starting; try again")?;
         durable.backup(request, progress)
+    }
+
+    fn upgrade(&self, request: &UpgradeRequest) -> Result<UpgradeReport, String> {
+        let Ok(_turn) = self.upgrading.try_lock() else { return Err("another upgrade is under way".to_owned()) };
+        let store = self.backups.get().ok_or("the server is starting; try again")?;
+        if request.close_connections {
+            self.ask(ANSWER_LIMIT, Message::CloseEarlierConnections)?;
+        }
+        self.ask(ANSWER_LIMIT, Message::Greeting)??;
+        // What must be read of the journal while nothing else is done is short then.
+        store.checkpoint().map_err(|why| format!("the registrations cannot be brought into the database: {why}"))?;
+        let hello = self.ask(ANSWER_LIMIT, Message::Greeting)??;
+        let successor = Box::new(Successor::start(request, hello)?);
+        self.ask(UPGRADE_LIMIT, |reply| Message::HandOver(successor, reply))?
     }
 
     fn audit(&self, caller: &Caller, change: &Change, failure: Option<&str>) {

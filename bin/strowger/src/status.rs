@@ -48,6 +48,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
         outages: outages(fleet.outages(), snapshot, resolver, time),
         balancers: Vec::new(),
+        takeover: None,
         certificates: Vec::new(),
         media: engines(snapshot),
         key: String::new(),
@@ -329,6 +330,9 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("receive_errors", worker.receive_errors),
         ("media_send_errors", worker.media_send_errors),
         ("media_drops", worker.media_drops),
+        ("relayed", worker.relayed),
+        ("relay_received", worker.relay_received),
+        ("relay_drops", worker.relay_drops),
         ("shed", worker.shed),
         ("panics", worker.panics),
     ];

@@ -10,9 +10,11 @@ use strowger_foundation::{ListenerId, Transport};
 use strowger_net::{BufferSizes, StreamSocket, TcpListener, TlsContext, UdpSocket, WebSocketContext};
 use strowger_registrar::MAX_LISTENER_IDS;
 use strowger_shard::{Listener, ListenerState, Listeners, Snapshot};
+use strowger_takeover::ListenerInfo;
 use strowger_worker::{PreparedSockets, Socket};
 
 use super::Server;
+use super::inheritance::transport_of;
 use crate::check;
 use crate::failure::Failure;
 use crate::segmentation::Segmentation;
@@ -42,6 +44,44 @@ impl ListenerSet {
     /// Creates the set of the listeners at the start.
     pub(super) fn new(wanted: Vec<Wanted>) -> Self {
         Self { wanted, draining: Vec::new() }
+    }
+
+    /// Creates the set of a process that takes over from another one, and its listeners. The configuration must name the
+    /// same addresses.
+    pub(super) fn inherit(config: &Config, infos: &[ListenerInfo]) -> Result<(Self, Vec<Listener>), Failure> {
+        let mut set = Self::new(Vec::new());
+        let mut listeners = Vec::new();
+        let now = Instant::now();
+        for (id, info) in (0_u16..).map(ListenerId).zip(infos) {
+            let transport = transport_of(info).map_err(|error| Failure::No(format!("listener: {error}")))?;
+            let state = match (info.is_open, info.has_sockets) {
+                (true, _) => ListenerState::Open,
+                (false, true) => ListenerState::Draining,
+                (false, false) => ListenerState::Closed,
+            };
+            listeners.push(Listener::new(transport, info.address).with_state(state));
+            set.wanted.push((transport, info.configured));
+            if let (ListenerState::Draining, Some(ms)) = (state, info.closes_in_ms) {
+                set.draining.push((id, now + Duration::from_millis(ms)));
+            }
+        }
+        let plan = set.plan(config, &Listeners::new(listeners.clone())).map_err(Failure::No)?;
+        if !plan.is_empty() {
+            let differs =
+                "server.listen differs from the running server's: run `strowger ctl reload` before the upgrade";
+            return Err(Failure::No(differs.to_owned()));
+        }
+        Ok((set, listeners))
+    }
+
+    /// Returns the configured address of each listener.
+    pub(super) fn configured(&self) -> impl Iterator<Item = SocketAddr> {
+        self.wanted.iter().map(|(_, address)| *address)
+    }
+
+    /// Returns when the sockets of a removed listener are closed.
+    pub(super) fn closes_at(&self, listener: usize) -> Option<Instant> {
+        self.draining.iter().find(|(id, _)| usize::from(id.0) == listener).map(|(_, at)| *at)
     }
 
     /// Compares the listeners with a new configuration.
@@ -289,7 +329,7 @@ impl Server {
 
 /// Returns how long a removed listener for datagrams stays: until a call that rings has been answered, and its
 /// transactions have ended.
-fn draining_time(config: &Config) -> Duration {
+pub(super) fn draining_time(config: &Config) -> Duration {
     let ringing = config.routes.iter().filter_map(|route| route.timeout).map(|span| span.0);
     let ringing = ringing.fold(config.proxy.ring_timeout.0, Duration::max);
     ringing + config.timers.t1.0 * 64

@@ -180,7 +180,10 @@ impl Server {
                 Some(ControlSocket::open(&config.control_socket(), handler)?)
             }
         };
-        let admin = self.admin.prepare(&self.config.admin, &config.admin)?;
+        let admin = match &self.admin {
+            Some(listener) => listener.prepare(&self.config.admin, &config.admin)?,
+            None => None,
+        };
         self.certificates.reload(config, tls)?;
         Ok(Opened { listeners, sockets, calls, control, admin })
     }
@@ -203,7 +206,7 @@ impl Server {
             self.cdr.set_database(database);
         }
         if let Some(control) = control {
-            self.control = control;
+            self.control = Some(control);
         }
         if before.log != self.config.log {
             self.log_handle.configure(&self.config.log);
@@ -221,8 +224,8 @@ impl Server {
         self.listener_names.set(status::listeners(&self.snapshot));
         self.exporters.apply(&self.config, &self.snapshot.listeners);
         self.running_config.replace(&self.config, read.as_deref());
-        if let Some(admin) = admin {
-            self.admin.apply(admin, &self.config.admin);
+        if let (Some(listener), Some(change)) = (&mut self.admin, admin) {
+            listener.apply(change, &self.config.admin);
         }
         let users = count(self.snapshot.directory.users() as u64, "user");
         let routes = count(self.snapshot.routes.len() as u64, "route");

@@ -16,6 +16,12 @@ pub struct ListenerId(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(NonZeroU64);
 
+/// Number of bits of a generation below the number of the process.
+const PROCESS_SHIFT: u32 = 24;
+
+/// Processes that succeed one another are numbered modulo this.
+const PROCESSES: u32 = 32;
+
 impl ConnId {
     /// Largest number of workers that an id can distinguish.
     pub const MAX_WORKERS: u32 = 1 << 12;
@@ -32,6 +38,20 @@ impl ConnId {
         let generation = generation as u64 % Self::GENERATIONS as u64;
         // The highest bit is always set, so no id is zero.
         Self(NonZeroU64::MIN.saturating_add((1 << 63 | worker | slot | generation) - 1))
+    }
+
+    /// Returns the first generation of the connections of a process. Processes that succeed one another are numbered, modulo
+    /// 32, so that each knows whose a connection is; `seed` distinguishes earlier ones with the same number.
+    #[must_use]
+    pub const fn first_generation(process: u8, seed: u64) -> u32 {
+        let (process, seed) = (process as u32 % PROCESSES, (seed % (1 << (PROCESS_SHIFT - 1))) as u32);
+        process << PROCESS_SHIFT | seed
+    }
+
+    /// Returns the number of the process that the connection belongs to.
+    #[must_use]
+    pub const fn process(self) -> u8 {
+        ((self.generation() >> PROCESS_SHIFT) % PROCESSES) as u8
     }
 
     /// Reads an id written by [`to_bits`](Self::to_bits); `None` for any other number.

@@ -1,7 +1,7 @@
 //! Our Via branches: they name the shard and the client transaction of a response, carry a loop hash, and are
 //! authenticated, so that a response without our seal is dropped before any lookup.
 //!
-//! `z9hG4bK` and 48 [letters](base16): kind (8 bits), shard (16) and loop hash (40), position (64), seal (64).
+//! `z9hG4bK` and 48 [letters](base16): process (5 bits), kind (3), shard (16) and loop hash (40), position (64), seal (64).
 
 use core::net::SocketAddr;
 
@@ -16,6 +16,12 @@ pub const BRANCH_LEN: usize = MAGIC_COOKIE.len() + 3 * base16::LEN;
 const STATEFUL: u8 = 1;
 const STATELESS: u8 = 2;
 const KEEP_ALIVE: u8 = 3;
+
+/// Number of bits of a kind.
+const KIND_BITS: u32 = 3;
+
+/// Processes that succeed one another are numbered modulo this.
+pub const PROCESS_NUMBERS: u8 = 1 << (8 - KIND_BITS);
 
 /// Number of bits of a loop hash.
 const LOOP_BITS: u32 = 40;
@@ -43,6 +49,9 @@ pub struct BranchId {
     pub owner: BranchOwner,
     /// The [`loop_hash`] of the request as received; only the lower 40 bits count.
     pub loop_hash: u64,
+    /// Number of the process that has the client transaction, below [`PROCESS_NUMBERS`]; 0 if there is none. After an
+    /// upgrade, the process before still has transactions.
+    pub process: u8,
 }
 
 impl BranchId {
@@ -74,13 +83,14 @@ impl BranchId {
         }
         let [first, place] = words;
         let [kind, s0, s1, ..] = first.to_be_bytes();
-        let owner = match kind {
+        let process = kind >> KIND_BITS;
+        let owner = match kind & ((1 << KIND_BITS) - 1) {
             STATEFUL => BranchOwner::Client(ClientId::from_parts(high(place), low(place))),
             STATELESS => BranchOwner::Stateless(place),
             KEEP_ALIVE => BranchOwner::KeepAlive(place),
             _ => return None,
         };
-        Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash: cut(first) })
+        Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash: cut(first), process })
     }
 
     //= rfc3261#16.6:branch-in-two-parts
@@ -94,7 +104,8 @@ impl BranchId {
             BranchOwner::Stateless(place) => (STATELESS, place),
             BranchOwner::KeepAlive(place) => (KEEP_ALIVE, place),
         };
-        let front = u64::from(kind) << 16 | u64::from(self.shard.0);
+        debug_assert!(self.process < PROCESS_NUMBERS, "the number of a process has five bits");
+        let front = u64::from(self.process << KIND_BITS | kind) << 16 | u64::from(self.shard.0);
         [front << LOOP_BITS | cut(self.loop_hash), place]
     }
 }
@@ -229,7 +240,8 @@ mod tests {
             BranchOwner::Stateless(u64::MAX - 3),
             BranchOwner::KeepAlive(5),
         ] {
-            let branch = BranchId { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef };
+            let branch =
+                BranchId { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef, process: PROCESS_NUMBERS - 1 };
             let text = branch.encode(&ring);
             assert_eq!(BranchId::decode(&ring, &text), Some(branch));
             for at in 0..text.len() {

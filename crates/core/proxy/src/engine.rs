@@ -16,7 +16,7 @@ use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
 use crate::body_numbers::BodyNumbers;
-use crate::branch::BranchOwner;
+use crate::branch::{BRANCH_LEN, BranchId, BranchOwner};
 use crate::context::{BestResponse, Branch, BranchState, BranchTimer, PendingQuery, ResponseContext};
 use crate::listener::Listeners;
 use crate::policy::OverloadControl;
@@ -179,6 +179,8 @@ pub struct Proxy {
     loop_key: TagKey,
     pub(crate) tag_key: TagKey,
     pub(crate) shard: ShardId,
+    /// Number of the process, in branches of client transactions.
+    pub(crate) process: u8,
     pub(crate) listeners: Listeners,
     pub(crate) outages: Arc<Outages>,
     pub(crate) overload: OverloadControl,
@@ -221,6 +223,7 @@ impl Proxy {
             loop_key: ring.current().derive(&format!("loop{stage}")),
             tag_key: ring.current().derive("to-tag"),
             shard,
+            process: 0,
             listeners,
             outages,
             overload,
@@ -237,6 +240,19 @@ impl Proxy {
             hop_events: VecDeque::new(),
             failed: VecDeque::new(),
         }
+    }
+
+    /// Sets the number of the process, which its branches name: below [`PROCESS_NUMBERS`](crate::branch::PROCESS_NUMBERS).
+    #[must_use]
+    pub fn with_process(self, process: u8) -> Self {
+        Self { process, ..self }
+    }
+
+    /// Returns the text of the branch of a request of the server itself.
+    #[must_use]
+    pub fn own_branch(&self, client: ClientId) -> [u8; BRANCH_LEN] {
+        let owner = BranchOwner::Client(client);
+        BranchId { shard: self.shard, owner, loop_hash: 0, process: self.process }.encode(&self.ring)
     }
 
     /// The key ring of branches and flow tokens.

@@ -509,6 +509,7 @@ impl Proxy {
                 shard: self.shard,
                 owner: BranchOwner::Client(client),
                 loop_hash: forwarding.loop_hash,
+                process: self.process,
             };
         };
         if let BranchOwner::Stateless(place) = tag.owner {

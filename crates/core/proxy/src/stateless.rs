@@ -49,7 +49,7 @@ impl Proxy {
         let shared = place.balanced.as_ref().and_then(|balanced| self.shared_tag(message, forwarding, balanced, flow));
         let tag = shared.unwrap_or_else(|| {
             let owner = stateless_owner(self.loop_key(), message);
-            BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash }
+            BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash, process: 0 }
         });
         // An ACK has no breadth and does not fork.
         let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);
@@ -72,6 +72,7 @@ impl Proxy {
             shard: ANY_SHARD,
             owner: owner(),
             loop_hash: forwarding.loop_hash,
+            process: 0,
         })
     }
 

@@ -157,6 +157,23 @@ impl Locations {
         restored.unwrap_or(0)
     }
 
+    /// Takes over the [state](Self::for_each_state) of an address from a process that this one replaces. Its clock,
+    /// listeners and connections are those of this process. Only while nobody else writes.
+    pub fn take_over(&self, now: Timestamp, policy: &Policy, record: &Record<'_>) {
+        let (shard, hash) = self.locate(record.aor());
+        self.with_stripe(shard, |stripe| {
+            stripe.set_keep_alive(policy);
+            record.versions().for_each(|version| self.clock.observe(version));
+            stripe.put(&self.context(now), hash, record, Origin::Predecessor);
+        });
+    }
+
+    /// Returns the store time at [`Timestamp::ZERO`], in nanoseconds.
+    #[must_use]
+    pub fn store_origin(&self) -> u64 {
+        self.origin.load(Ordering::Relaxed)
+    }
+
     /// Marks one [pending source](Self::with_pending_source) as fully restored.
     pub fn complete_source(&self) {
         let one_less = |awaited: u8| awaited.checked_sub(1);

@@ -124,6 +124,8 @@ pub(crate) enum Origin {
     Local { closed: Option<ConnId> },
     /// An earlier process, whose connections are closed.
     Store,
+    /// The process before this one, whose connections and listeners it has taken over.
+    Predecessor,
     /// Another member, which holds the connections named in the record.
     Member,
 }
@@ -140,7 +142,8 @@ impl Origin {
         let expires = context.process_time(state.expires);
         match self {
             Self::Local { closed } => (bound.is_none() || bound != closed).then_some((flow, expires)),
-            Self::Member if expires <= context.now => None,
+            Self::Member | Self::Predecessor if expires <= context.now => None,
+            Self::Predecessor => Some((flow, expires)),
             // Only its own member reaches it.
             Self::Member if context.is_via_other_member(state) => Some((flow, expires)),
             Self::Member => {

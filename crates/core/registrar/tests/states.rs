@@ -63,6 +63,48 @@ fn an_idle_table_is_listed_fully() {
 }
 
 #[test]
+fn the_next_process_takes_over_all_states_with_their_connections() {
+    let locations = table();
+    let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
+    let connection = strowger_foundation::ConnId::new(0, 1, 1);
+    let flow = strowger_foundation::Flow {
+        connection: Some(connection),
+        ..strowger_foundation::Flow::new(
+            strowger_foundation::ListenerId(0),
+            strowger_foundation::Transport::Tcp,
+            "192.0.2.9:7000".parse().expect("an address"),
+        )
+    };
+    let phone = aor(ADDRESSES);
+    read(&register("phone", 1, "Contact: <sip:phone@192.0.2.9>;expires=600"), |update| {
+        let source = strowger_registrar::Source { flow, ..source("192.0.2.9:7000") };
+        locations.apply(at_s(0), &phone, &Policy::default(), &source, &update.expect("valid")).expect("applied");
+    });
+    let next = Locations::new(3, 7).with_listeners([(strowger_foundation::Transport::Udp, address)]);
+    next.set_store_origin(locations.store_origin());
+    locations.for_each_state(at_s(100), |state| {
+        next.take_over(at_s(100), &Policy::default(), &Record::parse(state).expect("a record"));
+    });
+    next.check_invariants();
+    assert_eq!(next.addresses(), ADDRESSES as usize + 1, "each has the contact that has not expired");
+    let targets = |locations: &Locations, aor: &[u8]| {
+        let mut found = Vec::new();
+        locations.lookup(at_s(100), aor, &mut found);
+        found
+    };
+    for number in [0, 1, ADDRESSES - 1, ADDRESSES] {
+        assert_eq!(targets(&next, &aor(number)), targets(&locations, &aor(number)));
+    }
+    assert_eq!(targets(&next, &phone).first().and_then(|target| target.flow.connection), Some(connection));
+    // An update in order goes on where the other process was.
+    read(&register("phone", 1, "Contact: <sip:phone@192.0.2.9>;expires=600"), |update| {
+        let source = strowger_registrar::Source { flow, ..source("192.0.2.9:7000") };
+        let update = update.expect("valid");
+        assert!(next.apply(at_s(101), &phone, &Policy::default(), &source, &update).is_err(), "it is not newer");
+    });
+}
+
+#[test]
 fn unchanged_bindings_are_listed_despite_other_changes() {
     let locations = table();
     let mut forgotten = Vec::new();

@@ -14,7 +14,7 @@ impl Shard {
         let key = self.proxy.tag_key();
         let serial = self.counters.keep_alives.to_be_bytes();
         let place = key.hash64(&[&serial, &due.uri]);
-        let branch = BranchId { shard: self.id, owner: BranchOwner::KeepAlive(place), loop_hash: place }
+        let branch = BranchId { shard: self.id, owner: BranchOwner::KeepAlive(place), loop_hash: place, process: 0 }
             .encode(self.proxy.ring());
         //= rfc3261#8.1.1.4:unique-call-id
         let tag = key.sign(&[&serial, &due.uri]).to_text();

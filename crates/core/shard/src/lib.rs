@@ -65,5 +65,7 @@ pub use shard::{MAX_EVENTS, Shard, ShardConfig, TRIM_INTERVAL};
 pub use snapshot::Snapshot;
 pub use steering::{Steering, SteeringResult};
 pub use strowger_overload::{Limits, Neighbours, ProvenSources, Shedding, Verdict};
+pub use strowger_proxy::branch::PROCESS_NUMBERS;
 pub use strowger_proxy::{CallDestination, Listener, ListenerState, Listeners};
+pub use strowger_transaction::ServerKey;
 pub use transfer::shard_of_state;

@@ -119,6 +119,11 @@ impl PendingRegisters {
         }
     }
 
+    /// Returns the number of REGISTERs that wait for the store, answered ones included.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Returns the number of unanswered REGISTERs.
     pub(crate) fn unanswered(&self) -> usize {
         self.waiting.len().saturating_sub(self.answered)

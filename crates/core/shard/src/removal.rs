@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, NameAddr};
-use strowger_proxy::branch::{BranchId, BranchOwner};
 use strowger_proxy::cluster_request::{self, ClusterRequest, ClusterRequestKind, Subject};
 use strowger_proxy::{Listener, NextHop, NextHopAddress};
 use strowger_registrar::{Update, UpdateKind};
@@ -82,8 +81,7 @@ impl Shard {
             self.counters.removals_lost += 1;
             return;
         };
-        let branch =
-            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let branch = self.proxy.own_branch(client);
         let domain = snapshot.domains.first().map_or(&[][..], |domain| domain);
         let subject = Subject::of(message, message.request_uri());
         let asking =

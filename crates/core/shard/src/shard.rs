@@ -1,6 +1,6 @@
 //! The interface of a shard: four functions over everything that it owns.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use strowger_message::{Kind, Message, Method, Peek, Status};
 use strowger_overload::{Neighbours, ProvenSources, Shedding};
 use strowger_proxy::{CallDestination, OverloadControl, Proxy, ProxyConfig, QueryOrigin, Target};
 use strowger_registrar::Locations;
-use strowger_transaction::{MAX_CLIENT, MAX_SERVER, Transactions};
+use strowger_transaction::{MAX_CLIENT, MAX_SERVER, ServerKey, Transactions};
 
 use crate::boundary::{Counters, Event, Input, Inquiry, Output};
 use crate::callbacks::CACHE_ONLY_QUERY;
 use crate::ending::{BYE_USERS, Byes};
 use crate::media::MediaHook;
-use crate::next_hops::{NextHopResolver, RefusedDestination, ResolutionNotes, WeightedChoice};
+use crate::next_hops::{NextHopResolver, ResolutionNotes, WeightedChoice};
 use crate::pending_registers::PendingRegisters;
 use crate::probes::{PROBE_USERS, Probes};
 use crate::setup_times::DestinationTimes;
@@ -176,6 +176,24 @@ impl Shard {
         shard
     }
 
+    /// Sets the number of the process, which the branches of client transactions name. It must differ from those of
+    /// earlier processes that still have some.
+    #[must_use]
+    pub fn with_process(self, process: u8) -> Self {
+        Self { proxy: self.proxy.with_process(process), ..self }
+    }
+
+    /// Visits the key of each server transaction.
+    pub fn for_each_server_key(&self, visit: impl FnMut(ServerKey)) {
+        self.proxy.transactions_ref().for_each_server_key(visit);
+    }
+
+    /// Returns the number of REGISTERs that wait for the store.
+    #[must_use]
+    pub fn pending_registers(&self) -> usize {
+        self.pending_registers.len()
+    }
+
     /// Handles one input. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
     pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         debug_assert!(self.rare.is_empty(), "the outputs of the input before were not drained");
@@ -271,8 +289,8 @@ impl Shard {
             notes: &notes,
         };
         let flows = places.flows_of(&question, answer);
-        if let Some(refused) = notes.refused.take() {
-            self.report_local_destination(refused);
+        if let Some(address) = notes.refused.take() {
+            self.report_local_destination(named_by, address);
         }
         self.proxy.handle_resolved(now, query, flows);
     }
@@ -483,10 +501,11 @@ impl Shard {
 
     /// Reports that somebody elsewhere has named a destination that leads to this machine.
     #[cold]
-    pub(crate) fn report_local_destination(&mut self, refused: RefusedDestination) {
-        let RefusedDestination { named_by: by, address } = refused;
+    pub(crate) fn report_local_destination(&mut self, named_by: Option<IpAddr>, address: SocketAddr) {
         self.counters.local_destinations += 1;
-        self.report(Event::LocalDestination { by, address });
+        if let Some(by) = named_by {
+            self.report(Event::LocalDestination { by, address });
+        }
     }
 
     pub(crate) fn report(&mut self, event: Event) {

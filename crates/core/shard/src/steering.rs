@@ -21,6 +21,14 @@ pub struct SteeringResult {
     pub(crate) key: Option<ServerKey>,
 }
 
+impl SteeringResult {
+    /// Returns the number of the process whose client transaction a response is for; `None` if it is for none.
+    #[must_use]
+    pub fn client_process(&self) -> Option<u8> {
+        self.branch.filter(|branch| matches!(branch.owner, BranchOwner::Client(_))).map(|branch| branch.process)
+    }
+}
+
 /// The mapping of messages to shards: a response by our Via branch, a REGISTER by its address of record (so that each
 /// stripe of the location table has one writer), everything else by Call-ID.
 #[derive(Clone, Debug)]
@@ -82,6 +90,17 @@ impl Steering {
     pub fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult) {
         if let (Kind::Request(method), Some(via)) = (peek.kind, &peek.via) {
             steered.key = Some(server_key(&self.branches, &self.match_key, peek.head(), via, method));
+        }
+    }
+
+    /// Returns the key of the transaction that a request belongs to: that of a CANCEL is the INVITE's.
+    #[must_use]
+    pub fn transaction_of(&self, peek: &Peek<'_>, steered: &SteeringResult) -> Option<ServerKey> {
+        match (peek.kind, &peek.via) {
+            (Kind::Request(Method::Cancel), Some(via)) => {
+                Some(server_key(&self.branches, &self.match_key, peek.head(), via, Method::Invite))
+            }
+            _ => steered.key,
         }
     }
 

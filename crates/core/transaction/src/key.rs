@@ -22,6 +22,14 @@ impl ServerKey {
         self.0
     }
 
+    /// Returns half of the key, which is enough to distinguish the transactions of one process from those of another: it
+    /// is a keyed hash too.
+    #[must_use]
+    pub const fn half(self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+
     /// Returns the key of a request's transaction; an ACK has its INVITE's. `via` is the topmost of `head`.
     #[must_use]
     pub fn of(secret: &TagKey, head: &Head<'_>, via: &Via<'_>, method: Method<'_>) -> Self {

@@ -458,6 +458,11 @@ impl Transactions {
         self.servers.get(index).map(|server| server.key)
     }
 
+    /// Visits the key of each server transaction, those of which only the response is left included.
+    pub fn for_each_server_key(&self, mut visit: impl FnMut(ServerKey)) {
+        self.index.iter().filter_map(|place| self.key_at(place.index)).for_each(&mut visit);
+    }
+
     /// Checks every server transaction. Returns the number of timers armed.
     pub(crate) fn check_servers(&self) -> usize {
         assert_eq!(self.index.len(), self.servers());

@@ -17,6 +17,7 @@ mod store;
 mod targets;
 mod timing;
 mod trace;
+mod upgrade;
 
 use std::net::IpAddr;
 
@@ -37,6 +38,7 @@ pub use store::{Checkpoint, Disk, EarlierState, Store};
 pub use targets::{Balancer, ChangedTarget, NewTarget, Target, Targets};
 pub use timing::{TimingRequest, TimingUpdate};
 pub use trace::{TraceEvent, TraceFilter, TraceRequest, TracedMessage};
+pub use upgrade::{Predecessor, Takeover, UpgradePhase, UpgradeReport, UpgradeRequest};
 
 /// Maximum number of contacts or calls in one response.
 pub const MAX_LISTED: usize = 10_000;
@@ -89,6 +91,8 @@ pub enum Request {
     Timing(TimingRequest),
     /// Writes a backup of users, registrations and key, and reports its progress.
     Backup(BackupRequest),
+    /// Hands over to another process of the same or another version.
+    Upgrade(UpgradeRequest),
     /// Reloads the configuration and the users.
     Reload,
     /// Returns what a reload would change, without a change.
@@ -167,6 +171,8 @@ pub enum Response {
     Timing(Box<TimingUpdate>),
     /// Response to [`Request::Backup`], sent repeatedly: last [`BackupEvent::Done`].
     Backup(BackupEvent),
+    /// Response to [`Request::Upgrade`]: the other process serves.
+    Upgraded(UpgradeReport),
     /// Response to [`Request::Reload`] and [`Request::CheckReload`]: the changes.
     Reloaded(Reloaded),
     /// Response to [`Request::Follow`]: the changes have been read.

@@ -2,17 +2,17 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::Shutdown;
 use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use strowger_timing::TimingReport;
@@ -20,7 +20,7 @@ use strowger_timing::TimingReport;
 use crate::caller::Caller;
 use crate::protocol::{
     BackupEvent, BackupReport, BackupRequest, Change, Request, Response, TimingRequest, TimingUpdate, TraceEvent,
-    TraceRequest,
+    TraceRequest, UpgradeReport, UpgradeRequest,
 };
 
 /// Maximum number of simultaneous connections. A further one receives an error and is closed.
@@ -31,6 +31,8 @@ pub const MAX_REQUEST: u64 = 16_384;
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 /// Time that either side waits for the other.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a client waits for an upgrade. The server gives up earlier.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Interval at which an idle trace checks that its client is still connected.
 const TRACE_TICK: Duration = Duration::from_millis(250);
 /// Interval between progress reports of a backup.
@@ -68,6 +70,14 @@ pub trait Handler: Send + Sync + 'static {
         Err("this server does not support backups".to_owned())
     }
 
+    /// Hands over to another process, and returns once that serves.
+    ///
+    /// # Errors
+    /// The reason, as text for the client. This process then goes on.
+    fn upgrade(&self, _request: &UpgradeRequest) -> Result<UpgradeReport, String> {
+        Err("this server cannot be upgraded while it runs".to_owned())
+    }
+
     /// Writes a line of the audit log: a change that a client has asked for, and why it failed, if it did.
     fn audit(&self, _caller: &Caller, _change: &Change, _failure: Option<&str>) {}
 }
@@ -91,8 +101,12 @@ pub trait TimingSource: Send {
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
-    /// The same socket, to end the thread.
-    listener: Socket,
+    listener: Arc<UnixListener>,
+    /// Ends the thread when it is closed.
+    end: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    /// Whether the file is this process's.
+    has_file: bool,
 }
 
 impl ControlSocket {
@@ -103,27 +117,58 @@ impl ControlSocket {
     /// remedy.
     pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
         remove_stale_socket(path)?;
-        let opened =
-            listen(path).and_then(|listener| Ok((listener.try_clone()?, UnixListener::from(OwnedFd::from(listener)))));
-        let (same, listener) = opened.map_err(|error| {
+        let listener = listen(path).map_err(|error| {
             format!(
                 "the control socket {} cannot be created: {error}; choose another in [control] socket",
                 path.display()
             )
         })?;
-        let socket = Self { path: path.to_owned(), listener: same };
-        let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || accept(&listener, &handler));
-        spawned.map_err(|error| format!("the control socket's thread cannot be started: {error}"))?;
-        Ok(socket)
+        Self::serve(path, OwnedFd::from(listener), handler)
+    }
+
+    /// Goes on with the socket at `path` that another process has opened and [abandoned](Self::abandon).
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn take_over(path: &Path, listener: OwnedFd, handler: Arc<dyn Handler>) -> Result<Self, String> {
+        Self::serve(path, listener, handler)
+    }
+
+    fn serve(path: &Path, listener: OwnedFd, handler: Arc<dyn Handler>) -> Result<Self, String> {
+        let failed = |error| format!("the control socket's thread cannot be started: {error}");
+        let listener = Arc::new(UnixListener::from(listener));
+        listener.set_nonblocking(true).map_err(failed)?;
+        let (end, ended) = UnixStream::pair().map_err(failed)?;
+        let accepting = Arc::clone(&listener);
+        let serve = move || accept(&accepting, &ended, &handler);
+        let thread = thread::Builder::new().name("control".to_owned()).spawn(serve).map_err(failed)?;
+        Ok(Self { path: path.to_owned(), listener, end: Some(end), thread: Some(thread), has_file: true })
+    }
+
+    /// Returns another descriptor of the socket, for the process that takes it over.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn to_handover(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+
+    /// Leaves the socket to the process that has taken it over.
+    pub fn abandon(mut self) {
+        self.has_file = false;
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // If this fails, the next server removes the file.
-        let _ = fs::remove_file(&self.path);
-        // `accept` fails from now on.
-        let _ = self.listener.shutdown(Shutdown::Both);
+        if self.has_file {
+            // If this fails, the next server removes the file.
+            let _ = fs::remove_file(&self.path);
+        }
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
     }
 }
 
@@ -155,13 +200,19 @@ fn listen(path: &Path) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
+/// Accepts connections until the other end of `ended` is closed.
+fn accept(listener: &UnixListener, ended: &UnixStream, handler: &Arc<dyn Handler>) {
     let open = Arc::new(AtomicUsize::new(0));
-    for stream in listener.incoming() {
-        let stream = match stream {
-            Ok(stream) => stream,
-            // The socket has been shut down.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+    loop {
+        let mut polled = [PollFd::new(ended, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut polled, None);
+        let [is_ended, _] = &polled;
+        if !is_ended.revents().is_empty() {
+            return;
+        }
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => continue,
             Err(_) => {
                 // Out of file descriptors: retrying at once would not help.
                 thread::sleep(Duration::from_millis(100));
@@ -227,6 +278,7 @@ fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()
             }
             Request::Timing(request) => return stream_timing(stream, handler, &request),
             Request::Backup(request) => back_up(stream, handler, &request),
+            Request::Upgrade(request) => handler.upgrade(&request).map_or_else(Response::Error, Response::Upgraded),
             request => handler.handle(request),
         };
         audit(change, response.failure());
@@ -432,6 +484,22 @@ pub fn backup(
             Response::Error(why) => return Err(why),
             other => return Err(format!("the server sent an unexpected answer: {other:?}")),
         }
+    }
+}
+
+/// Requests an upgrade from the server whose control socket is at `path`.
+///
+/// # Errors
+/// The reason why the server was not upgraded, or why the outcome is unknown, with a remedy.
+pub fn upgrade(path: &Path, request: UpgradeRequest) -> Result<UpgradeReport, String> {
+    let stream = connect(path)?;
+    let failed = |error| silent(path, &error);
+    send(&stream, &Request::Upgrade(request)).map_err(failed)?;
+    stream.set_read_timeout(Some(UPGRADE_TIMEOUT)).map_err(failed)?;
+    match receive(&mut BufReader::new(&stream)).map_err(failed)? {
+        Response::Upgraded(report) => Ok(report),
+        Response::Error(why) => Err(why),
+        other => Err(format!("the server sent an unexpected answer: {other:?}")),
     }
 }
 

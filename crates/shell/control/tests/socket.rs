@@ -25,6 +25,7 @@ impl Handler for Fake {
             | Request::Trace(_)
             | Request::Timing(_)
             | Request::Backup(_)
+            | Request::Upgrade(_)
             | Request::Targets { .. }
             | Request::Clusters(_)
             | Request::Drain { .. }
@@ -32,8 +33,6 @@ impl Handler for Fake {
             | Request::AddTarget(_)
             | Request::RemoveTarget { .. }
             | Request::Bans { .. }
-            | Request::EndedCalls { .. }
-            | Request::Failures { .. }
             | Request::AddBan(_)
             | Request::RemoveBan { .. } => Response::Error("not in this test".to_owned()),
             Request::Reload => Response::Reloaded(Reloaded { result: "done".to_owned(), changes: Vec::new() }),

@@ -14,7 +14,6 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 
 /// Creates a file for the owner of its folder, readable and writable by the owner only.
 ///
@@ -62,10 +61,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     }
     let parent = folder_of(path);
     if parent != path {
-        create_folder(parent).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Errno::NOTDIR.into(),
-            _ => error,
-        })?;
+        create_folder(parent)?;
     }
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}

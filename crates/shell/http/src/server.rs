@@ -60,6 +60,8 @@ struct Service {
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
+    /// The same socket, for the process that takes it over.
+    listener: TcpListener,
     /// Connections end when it changes, or is dropped.
     service: watch::Sender<Service>,
     /// Stops the thread: when the responses in progress are sent, or at once if it is dropped.
@@ -80,7 +82,7 @@ impl HttpServer {
         limits: HttpLimits,
         counters: Arc<HttpCounters>,
     ) -> io::Result<Self> {
-        let address = listener.local_addr()?;
+        let (address, same) = (listener.local_addr()?, listener.try_clone()?);
         listener.set_nonblocking(true)?;
         let runtime =
             runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build()?;
@@ -108,7 +110,7 @@ impl HttpServer {
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("http".to_owned()).spawn(serve)?;
-        Ok(Self { address, service, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { address, listener: same, service, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Serves new connections by `router` and `tls` instead. Open ones end after the response in progress.
@@ -123,6 +125,14 @@ impl HttpServer {
             let _ = stop.send(());
         }
         drop(self.thread.take());
+    }
+
+    /// Returns another descriptor of the listening socket, for the process that takes it over.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn to_handover(&self) -> io::Result<TcpListener> {
+        self.listener.try_clone()
     }
 
     /// Returns the address of the listener.

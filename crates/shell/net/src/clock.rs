@@ -22,6 +22,13 @@ impl Clock {
         Self { origin: Instant::now() }
     }
 
+    /// Creates a clock whose origin lies before now: that of a process that this one replaces, whose [`Timestamp`]s stay
+    /// valid. `None` if the machine has not run so long.
+    #[must_use]
+    pub fn started_before(age: Duration) -> Option<Self> {
+        Some(Self { origin: Instant::now().checked_sub(age)? })
+    }
+
     /// Returns the monotonic time.
     #[must_use]
     pub fn now(&self) -> Timestamp {

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -126,6 +126,43 @@ impl UdpSocket {
         })
     }
 
+    /// Returns another descriptor of this socket, for the process that takes it over, and the kernel's drop count as last
+    /// reported.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn to_handover(&self) -> io::Result<(OwnedFd, u32)> {
+        Ok((self.socket.as_fd().try_clone_to_owned()?, self.last_drops))
+    }
+
+    /// Takes over a socket that another process has bound, with the datagrams that wait in it. Detaches filters and
+    /// restores the sizes of its buffers; [`choose_receivers`](Self::choose_receivers) stays in force.
+    ///
+    /// # Errors
+    /// When the descriptor is no bound UDP socket.
+    pub fn take_over(socket: OwnedFd, last_drops: u32, buffers: BufferSizes) -> io::Result<Self> {
+        let socket = Socket::from(socket);
+        if socket.r#type()? != Type::DGRAM {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        socket.set_nonblocking(true)?;
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        let granted = set_buffers(&socket, buffers)?;
+        detach_filter(&socket)?;
+        // The next one to enable stamps counts them from the beginning.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0);
+        Ok(Self {
+            socket,
+            local,
+            requested: buffers,
+            granted,
+            last_drops,
+            segmentation: None,
+            stamps: None,
+            counters: Counters::default(),
+        })
+    }
+
     /// Enables segmented sending while `is_allowed` is set: datagrams of one length to one peer leave as one message,
     /// which the kernel or the device splits (`UDP_SEGMENT`).
     ///
@@ -147,9 +184,16 @@ impl UdpSocket {
     /// # Errors
     /// When the kernel is older than 6.12: it would also add a second timestamp to each received datagram.
     pub fn enable_send_stamps(&mut self) -> io::Result<()> {
+        // Without this the kernel would go on counting, if they were enabled before.
+        let _ = sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, 0);
         sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, send_stamps::OPTIONS)?;
         self.stamps = Some(Box::new(SendStamps::new()));
         Ok(())
+    }
+
+    /// Requests no more stamps, because another process has the socket and requests its own.
+    pub fn abandon_send_stamps(&mut self) {
+        self.stamps = None;
     }
 
     /// Requests that the kernel reports when the first datagram of the next [`send`](Self::send), which begins at
@@ -197,10 +241,7 @@ impl UdpSocket {
     /// When the kernel has no room for the program (`net.core.optmem_max`); then nothing is dropped.
     pub fn filter(&self, rules: &PacketFilter) -> io::Result<()> {
         // Detach first: there may be no room for two programs.
-        match sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
-            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
-            _ => {}
-        }
+        detach_filter(&self.socket)?;
         if rules.filter.is_open() {
             return Ok(());
         }
@@ -351,6 +392,14 @@ impl Source for UdpSocket {
 
     fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         SourceFd(&self.as_raw_fd()).deregister(registry)
+    }
+}
+
+/// Detaches the filter of a socket, if it has one.
+fn detach_filter(socket: &Socket) -> io::Result<()> {
+    match sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -116,6 +116,12 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
                     let up_to_date = self.bring_up_to_date();
                     task.execute(&self.database, up_to_date);
                 }
+                CheckpointRequest::Checkpoint(reply) => drop(reply.send(self.finish())),
+                CheckpointRequest::Release(reply) => {
+                    self.shared.queue.send(StoreCommand::End);
+                    drop(reply.send(Ok(())));
+                    goes_on = false;
+                }
                 CheckpointRequest::Final(reply) => {
                     drop(reply.send(self.finish()));
                     self.shared.queue.send(StoreCommand::End);

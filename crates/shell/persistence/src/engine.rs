@@ -38,6 +38,8 @@ pub(crate) struct Parts {
     pub(crate) locations: Arc<Locations>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
+    /// Whether the table already has what is stored.
+    pub(crate) is_filled: bool,
 }
 
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
@@ -133,6 +135,41 @@ impl<B: Batch> Engine<B> {
         outcome.insert(stopped).clone()
     }
 
+    /// Brings everything acknowledged into the database while the threads go on.
+    pub(crate) fn checkpoint(&self, within: Duration) -> Result<(), String> {
+        let (reply, answer) = mpsc::channel();
+        self.shared.request(CheckpointRequest::Checkpoint(reply));
+        answer.recv_timeout(within).unwrap_or_else(|_| Err(format!("it takes longer than {} s", within.as_secs())))
+    }
+
+    /// Commits what is waiting without further wait.
+    pub(crate) fn commit(&self) {
+        self.shared.queue.send(StoreCommand::Commit);
+    }
+
+    pub(crate) fn release(&self, within: Duration) -> Result<(), String> {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if outcome.is_some() {
+            return Err("the store has stopped".to_owned());
+        }
+        self.shared.queue.close();
+        self.shared.stop();
+        let (reply, answer) = mpsc::channel();
+        self.shared.request(CheckpointRequest::Release(reply));
+        let result = answer.recv_timeout(within).unwrap_or_else(|_| Err("the database is busy".to_owned()));
+        if result.is_err() {
+            self.shared.queue.send(StoreCommand::End);
+        }
+        // A commit that has begun ends.
+        self.join();
+        let why = "another process has taken over the store".to_owned();
+        *outcome = Some(StopReport { clean: false, why: Some(why) });
+        match self.shared.queue.counters().unwritten {
+            0 => result,
+            unwritten => Err(format!("registrations of {unwritten} addresses could not be written")),
+        }
+    }
+
     fn join(&self) {
         loop {
             let thread = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -173,7 +210,8 @@ impl<B: Batch> StoreThread<B> {
         for desired in agenda {
             match desired {
                 CheckpointRequest::Backup(task) => task.execute(&self.parts.database, Err(why())),
-                CheckpointRequest::Final(reply) => {
+                CheckpointRequest::Checkpoint(reply) => drop(reply.send(Err(why()))),
+                CheckpointRequest::Final(reply) | CheckpointRequest::Release(reply) => {
                     drop(reply.send(Err(why())));
                     goes_on = false;
                 }
@@ -200,7 +238,7 @@ impl<B: Batch> StoreThread<B> {
         let OpenStore { store, hold, journal, reader, clock, segments, damage, checkpoint } = opened;
         let _as_long_as_it_runs = hold;
         let Self { parts, shared, threads } = self;
-        let Parts { database, locations, policy, limits, .. } = parts;
+        let Parts { database, locations, policy, limits, is_filled, .. } = parts;
         for damage in &damage {
             if damage.is_loss() {
                 tracing::error!("the journal is damaged: {damage}");
@@ -216,6 +254,7 @@ impl<B: Batch> StoreThread<B> {
             reader: reader.clone(),
             segments,
             tries: 0,
+            is_filled,
             table: Table {
                 database: database.clone(),
                 locations: Arc::clone(&locations),

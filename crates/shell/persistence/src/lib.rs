@@ -140,6 +140,9 @@ pub struct PersistenceConfig {
     pub policy: Policy,
     /// Limits.
     pub limits: Limits,
+    /// Whether the table already has everything that is stored, so that nothing is loaded: from the process that this
+    /// one replaces.
+    pub is_filled: bool,
 }
 
 /// The threads that store registrations. Usable from any thread.
@@ -157,9 +160,9 @@ impl Persistence {
     /// Conditions that only the operator can resolve: a wrong owner, a path that is not a folder, another running
     /// server, files of a newer version.
     pub fn start(config: PersistenceConfig) -> Result<Self, StartError> {
-        let PersistenceConfig { folder, database, mode, now, locations, policy, limits } = config;
+        let PersistenceConfig { folder, database, mode, now, locations, policy, limits, is_filled } = config;
         let machine = Arc::new(SystemClocks::new());
-        let parts = Parts { database, mode, now, machine, locations, policy, limits };
+        let parts = Parts { database, mode, now, machine, locations, policy, limits, is_filled };
         let engine = Engine::start(move || Folder::open(&folder), parts)?;
         Ok(Self { engine })
     }
@@ -174,6 +177,29 @@ impl Persistence {
     #[must_use]
     pub fn backup(&self, order: BackupSpec) -> Backup {
         self.engine.backup(order)
+    }
+
+    /// Brings what is acknowledged into the database while the threads go on, so that the next process has little of the
+    /// journal to read.
+    ///
+    /// # Errors
+    /// Why that is not so within `within`.
+    pub fn checkpoint(&self, within: Duration) -> Result<(), String> {
+        self.engine.checkpoint(within)
+    }
+
+    /// Makes the store thread commit what is waiting, without the wait for others or for [`Limits::behind`].
+    pub fn commit(&self) {
+        self.engine.commit();
+    }
+
+    /// Commits what is waiting, ends the threads, and gives up journal and database, so that the next process can open
+    /// them. Unlike [`stop`](Self::stop), the journal is left as it is.
+    ///
+    /// # Errors
+    /// What could not be written. Journal and database are given up nonetheless.
+    pub fn release(&self, within: Duration) -> Result<(), String> {
+        self.engine.release(within)
     }
 
     /// Stops the threads: commits what is waiting and brings the journal into the database, so that the next start

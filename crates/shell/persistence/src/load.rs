@@ -27,6 +27,8 @@ pub(crate) struct Loader<D: Disk, B> {
     pub(crate) reader: Reader<D>,
     pub(crate) segments: Vec<Segment>,
     pub(crate) tries: u32,
+    /// Whether the table already has everything.
+    pub(crate) is_filled: bool,
     pub(crate) table: Table<B>,
 }
 
@@ -52,6 +54,9 @@ impl<D: Disk, B: Batch> Loader<D, B> {
         let shared = Arc::clone(&self.table.shared);
         let counts = loop {
             let counts = Counts::default();
+            if self.is_filled {
+                break counts;
+            }
             match self.load(&counts) {
                 Ok(()) if shared.is_stopping() => return,
                 Ok(()) => break counts,

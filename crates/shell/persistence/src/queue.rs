@@ -28,6 +28,8 @@ pub(crate) enum StoreCommand {
     RemoveThrough(u64),
     /// The database contains the whole table as of the closing of this segment.
     Rewritten(u64),
+    /// Write what is waiting now.
+    Commit,
     /// Write what is waiting and stop.
     End,
 }

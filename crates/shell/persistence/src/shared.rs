@@ -24,8 +24,12 @@ const SLOW: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) enum CheckpointRequest {
     Backup(Task),
+    /// Checkpoint everything.
+    Checkpoint(Sender<Result<(), String>>),
     /// Checkpoint everything, then stop.
     Final(Sender<Result<(), String>>),
+    /// Stop as soon as everything is committed.
+    Release(Sender<Result<(), String>>),
 }
 
 pub(crate) struct Shared<B> {

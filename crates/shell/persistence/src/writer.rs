@@ -263,6 +263,8 @@ impl<D: Disk, B: Batch> Writer<D, B> {
                 StoreCommand::Rotate(reply) => drop(reply.send(self.rotate())),
                 StoreCommand::RemoveThrough(number) => self.remove_through(number),
                 StoreCommand::Rewritten(through) => self.rewritten(through),
+                // It has been written before this.
+                StoreCommand::Commit => {}
                 StoreCommand::End => goes_on = false,
             }
         }

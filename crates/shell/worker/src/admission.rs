@@ -110,6 +110,11 @@ impl Admission {
         }
     }
 
+    /// Attaches kernel filters anew, because another process has detached them.
+    pub(crate) fn forget_kernel_filter(&mut self) {
+        self.kernel.forget();
+    }
+
     pub(crate) fn pressure(&self) -> ControllerStatus {
         self.controller.pressure()
     }

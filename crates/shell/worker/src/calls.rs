@@ -1,6 +1,7 @@
 //! Calls in progress and trunk registrations, as reported to the control plane.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -9,6 +10,8 @@ use strowger_calls::{CallView, SetupTimes, State};
 use strowger_foundation::{ConnId, DurationHistogram, ShardId, Timestamp, Transport};
 use strowger_shard::{CallDestination, ImportedState, StateError};
 
+use crate::predecessors::ProcessLink;
+use crate::process_handover::{Remaining, WorkerHandover};
 use crate::worker_times::WorkerTimes;
 
 /// A call in progress. Texts are as sent by the peers, not escaped.
@@ -133,4 +136,14 @@ pub(crate) enum WorkerQuery {
     Peers(Arc<[ConnId]>, SyncSender<Vec<(ConnId, SocketAddr)>>),
     /// Returns the times of its packets; `None` if timing is off.
     Times(SyncSender<Option<WorkerTimes>>),
+    /// Stops or starts reading.
+    Freeze(bool, SyncSender<()>),
+    /// Returns what is left to do of what it has read.
+    Remaining(SyncSender<Remaining>),
+    /// Returns descriptors and transactions for the next process.
+    Handover(SyncSender<io::Result<WorkerHandover>>),
+    /// Closes all connections.
+    EndConnections(SyncSender<()>),
+    /// Leaves the sockets to the next process.
+    Release(Arc<dyn ProcessLink>, bool, SyncSender<()>),
 }

@@ -160,6 +160,18 @@ impl DatagramSocket {
         self.socket.stamp_next(begun, tag);
     }
 
+    /// Requests stamps anew, because another process may have changed the socket.
+    pub(crate) fn restart_send_stamps(&mut self) {
+        if self.socket.has_send_stamps() && self.socket.enable_send_stamps().is_err() {
+            self.socket.abandon_send_stamps();
+        }
+    }
+
+    /// Requests no stamps any more, because another process does.
+    pub(crate) fn abandon_send_stamps(&mut self) {
+        self.socket.abandon_send_stamps();
+    }
+
     /// Returns the next stamp.
     pub(crate) fn poll_send_stamp(&mut self) -> Option<SendStamp> {
         self.socket.poll_send_stamp()

@@ -1,5 +1,6 @@
 //! All workers of the process, as seen by the control plane.
 
+mod takeover;
 mod updates;
 
 use std::collections::HashMap;
@@ -35,6 +36,7 @@ use crate::migration::{BindingRemoval, RemovalReason};
 use crate::new_work_queue::NewWorkQueue;
 use crate::options::WorkerOptions;
 use crate::panics::{PanicLog, PanicReport};
+use crate::predecessors::Predecessors;
 use crate::rebalance::Rebalancer;
 use crate::record_sink::RecordSink;
 use crate::resolve::Resolve;
@@ -49,6 +51,7 @@ use crate::trace::Tracer;
 use crate::worker::{FIRST_NEW_WORK, WAKER_TOKEN, Worker};
 use crate::worker_handle::{SnapshotUpdate, WorkerHandle, query_workers};
 use crate::worker_io::{WorkerIo, WorkerLink};
+pub use takeover::RelayInlet;
 pub use updates::PreparedSockets;
 
 use strowger_registrar::Locations;
@@ -92,10 +95,24 @@ pub struct FleetConfig {
     pub record_sink: Option<Arc<dyn RecordSink>>,
     /// Nonce usage shared with other servers; if absent, the fleet has its own.
     pub nonces: Option<Arc<NonceWindows>>,
+    /// What was taken over from the process before this one, if there is one. The workers then read nothing until
+    /// [`Fleet::thaw`].
+    pub taken_over: Option<TakenOver>,
     /// Receives copies of traced messages.
     pub tracer: Arc<Tracer>,
     /// How the workers share the load and the machine.
     pub options: WorkerOptions,
+}
+
+/// What a fleet has taken over from the process before it, besides the sockets.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// Number of this process, which no process before it has that still has transactions.
+    pub process: u8,
+    /// The sockets for new work by worker and listener; `None` where there is none.
+    pub new_work: Vec<Vec<Option<UdpSocket>>>,
+    /// The processes before this one that still have transactions.
+    pub predecessors: Arc<Predecessors>,
 }
 
 impl fmt::Debug for FleetConfig {
@@ -148,8 +165,10 @@ impl Fleet {
             None => ProvenSources::new(config.seed),
         });
         let nonces = config.nonces.clone();
+        let process = config.taken_over.as_ref().map_or(0, |taken_over| taken_over.process);
         let maker =
             DefaultShardFactory::new((config.clock, config.seed), ring, shards, (names, locations, nonces), proven);
+        let maker = maker.with_process(process);
         let tables = maker.tables();
         Self::launch(config, maker, tables, SharedMemory::new(sources))
     }
@@ -175,10 +194,11 @@ impl Fleet {
             record_sink: keeper,
             tracer,
             options,
+            taken_over,
             ..
         } = config;
         let shards = shards_of(sockets.len())?;
-        let transports = || snapshot.listeners.iter().map(|listener| listener.transport);
+        let transports = || snapshot.listeners.all().map(|listener| listener.transport);
         if sockets.iter().any(|sockets| !sockets.iter().map(Socket::transport).eq(transports())) {
             return Err(invalid("each worker needs one socket for each listener, of its transport"));
         }
@@ -191,7 +211,13 @@ impl Fleet {
             balance
         };
         let owners = balance.owners().to_vec();
-        let new_work = sort(&sockets, balance.active(), &options);
+        let is_taking_over = taken_over.is_some();
+        let process = taken_over.as_ref().map_or(0, |taken_over| taken_over.process);
+        let (new_work, predecessors) = match taken_over {
+            Some(TakenOver { new_work, predecessors, .. }) => (new_work, Some(predecessors)),
+            None => (sort(&sockets, balance.active(), &options), None),
+        };
+        let predecessors = predecessors.filter(|predecessors| !predecessors.is_empty());
         let arrivals = sockets.iter().map(|_| Mutex::default()).collect();
         let (balance, moving) = (Mutex::new(balance), Arc::default());
         let common = Arc::new(HostShared {
@@ -240,7 +266,7 @@ impl Fleet {
                 fleet.handles.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
             let neighbours = neighbours.next().unwrap_or_default();
             let first = u16::try_from(index).unwrap_or(u16::MAX);
-            let streams = Streams::new(
+            let mut streams = Streams::new(
                 first,
                 poll.registry().try_clone()?,
                 Arc::clone(&connections),
@@ -249,6 +275,7 @@ impl Fleet {
                 (Arc::clone(&banned), events.clone()),
                 seed,
             );
+            streams.set_process(process, seed);
             let timing = Timing::new(clock, options.timing);
             fleet.times.add_recorded(timing.timer().map(|timer| timer.recorder().recorded()));
             let exits = WorkerIo {
@@ -263,6 +290,12 @@ impl Fleet {
                 record_sink: keeper.clone(),
                 records: Vec::new(),
                 unconnected: Vec::new(),
+                predecessors: predecessors.clone(),
+                successor: None,
+                process,
+                steering: options.steering,
+                is_frozen: is_taking_over,
+                taken: 0,
                 tracer: Arc::clone(&tracer),
                 counters: Counters::default(),
                 closed_sockets: strowger_net::Counters::default(),
@@ -597,6 +630,7 @@ fn port(socket: Socket, registry: &Arc<Registry>, token: Token, is_timed: bool) 
             DatagramSocket::new(socket, registry, token).map(ListenerSocket::Udp)
         }
         Socket::Stream(socket) => StreamListener::new(socket, registry, token).map(ListenerSocket::Stream),
+        Socket::Closed(transport, _) => Ok(ListenerSocket::Closed(transport)),
     }
 }
 

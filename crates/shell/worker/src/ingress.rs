@@ -19,6 +19,7 @@ use crate::handover::{HANDOVER_BATCH, HandoverCommand, HandoverMessage};
 use crate::listener_socket::ListenerSocket;
 use crate::migration::ShardMessage;
 use crate::packet_timer::ReceiveCall;
+use crate::process_handover::Relayed;
 use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
 use crate::source::Source;
@@ -98,7 +99,9 @@ impl<M: ShardFactory> Ingress<M> {
     /// Returns whether the next round has work even if nothing new arrives.
     pub(crate) fn has_work(&self) -> bool {
         let exits = &self.host.io;
-        self.has_delivery_failures() || exits.streams.has_work() || exits.is_readable()
+        self.has_delivery_failures()
+            || exits.reads_streams() && exits.streams.has_work()
+            || !exits.is_frozen && exits.is_readable()
     }
 
     pub(crate) fn has_delivery_failures(&self) -> bool {
@@ -138,6 +141,11 @@ impl<M: ShardFactory> Ingress<M> {
             self.host.send_to_shard(now, shard, ShardMessage::Media(engine, message));
         }
         self.host.io.counters.media_drops += post.media_drops;
+        self.host.io.counters.relay_received += post.relayed.len() as u64;
+        self.host.io.counters.relay_drops += post.relay_drops;
+        for Relayed { kind, shard, message } in post.relayed {
+            self.host.handle_relayed(now, kind, shard, message);
+        }
         for stored in post.store_results {
             let is_here = self.host.slot_of(stored.shard).is_some();
             let tokens = if is_here { Vec::new() } else { post.tokens.clone() };
@@ -163,6 +171,20 @@ impl<M: ShardFactory> Ingress<M> {
                 WorkerQuery::CollectMemory => collect_freed_memory(),
                 WorkerQuery::Peers(ids, reply) => drop(reply.try_send(self.host.io.streams.peers(&ids))),
                 WorkerQuery::Times(reply) => drop(reply.try_send(self.host.times())),
+                WorkerQuery::Freeze(is_frozen, reply) => {
+                    self.host.set_frozen(is_frozen);
+                    let _ = reply.try_send(());
+                }
+                WorkerQuery::Remaining(reply) => drop(reply.try_send(self.host.remaining(now))),
+                WorkerQuery::Handover(reply) => drop(reply.try_send(self.host.collect_handover(now))),
+                WorkerQuery::EndConnections(reply) => {
+                    self.host.io.streams.end_all(now);
+                    let _ = reply.try_send(());
+                }
+                WorkerQuery::Release(successor, closes, reply) => {
+                    self.host.io.release(now, successor, closes);
+                    let _ = reply.try_send(());
+                }
             }
         }
     }
@@ -170,6 +192,9 @@ impl<M: ShardFactory> Ingress<M> {
     /// Handles a batch from the sockets of `listener`; returns whether there was one. New work is read when no more
     /// work in progress is waiting, and occasionally even then.
     pub(crate) fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
+        if self.host.io.is_frozen {
+            return false;
+        }
         if let Some(port @ ListenerSocket::Stream(_)) = self.host.io.sockets.get(listener) {
             let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
             return (port.is_readable() || is_due) && self.host.io.accept(clock.now(), listener);
@@ -263,6 +288,9 @@ impl<M: ShardFactory> Ingress<M> {
     /// Receives from the hot socket, regardless of kernel events; returns whether there was anything.
     pub(crate) fn try_hot(&mut self, clock: &Clock, inbox: &mut RecvBatch) -> bool {
         let mut may_be_read = false;
+        if self.host.io.is_frozen {
+            return false;
+        }
         for outlet in self.host.io.datagram_sockets_of(self.hot).filter(|outlet| outlet.retry.is_none()) {
             (outlet.is_readable, may_be_read) = (true, true);
         }
@@ -288,6 +316,9 @@ impl<M: ShardFactory> Ingress<M> {
     pub(crate) fn wait_for_hot(&mut self) -> bool {
         self.hot_for = 0;
         let mut all = true;
+        if self.host.io.is_frozen {
+            return all;
+        }
         for outlet in self.host.io.datagram_sockets_of(self.hot) {
             // Reregister every socket, even after a failure.
             all &= outlet.reregister();
@@ -297,6 +328,9 @@ impl<M: ShardFactory> Ingress<M> {
 
     /// Polls the socket that is deregistered from kernel events.
     pub(crate) fn poll_hot(&mut self) {
+        if self.host.io.is_frozen {
+            return;
+        }
         self.host.io.datagram_sockets_of(self.hot).for_each(DatagramSocket::poll_readiness);
     }
 
@@ -415,6 +449,7 @@ impl<M: ShardFactory> Ingress<M> {
         }
         self.handle_handover(now, &taken);
         let count = taken.len();
+        self.host.io.taken += count as u64;
         if let Some(Some(neighbour)) = self.host.io.links.get_mut(worker) {
             // In place: moving the whole message would copy it.
             taken.drain(..).for_each(|handed| neighbour.receiver.recycle(handed.bytes));

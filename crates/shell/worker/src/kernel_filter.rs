@@ -95,6 +95,11 @@ impl KernelFilter {
         Self { worker, shared, state: State::Open, is_memory_refused, is_refused: false }
     }
 
+    /// Forgets what is attached to the queues.
+    pub(crate) fn forget(&mut self) {
+        self.state = State::Open;
+    }
+
     /// Returns whether the kernel filters.
     pub(crate) const fn is_filtering(&self) -> bool {
         !matches!(self.state, State::Open)

@@ -43,9 +43,12 @@ mod new_work_queue;
 mod options;
 mod packet_timer;
 mod panics;
+mod predecessors;
+mod process_handover;
 mod rebalance;
 mod record_result;
 mod record_sink;
+mod relaying;
 mod resolve;
 mod shard_factory;
 mod shard_host;
@@ -70,13 +73,17 @@ mod worker_io;
 mod worker_times;
 
 pub use calls::{Account, CallInfo, CallList, DestinationTimes, TimesByDestination};
-pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, PreparedSockets, SHARDS_PER_WORKER, shards_of};
+pub use fleet::{
+    Fleet, FleetConfig, MAX_WORKERS, PreparedSockets, RelayInlet, SHARDS_PER_WORKER, TakenOver, shards_of,
+};
 pub use fleet_times::{FleetTimes, FleetTimesReader};
 pub use handover::{HANDOVER_QUEUE, MIN_RING_CAPACITY};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use migration::{MAX_HELD_BYTES, MAX_HELD_MESSAGES};
 pub use options::{PacketSteering, Spin, WorkerOptions, WorkerSettings};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
+pub use predecessors::{MAX_PREDECESSORS, Predecessor, Predecessors, ProcessLink, RelayKind, RelayedMessage};
+pub use process_handover::{FleetHandover, ListenerHandover};
 pub use rebalance::{GROW_UTILIZATION, IMBALANCE_START, IMBALANCE_STOP, SETTLE_TIME, SHRINK_AFTER, SHRINK_UTILIZATION};
 pub use record_sink::{RecordBatch, RecordSink, SecondaryAck};
 pub use resolve::{MAX_DNS_QUERIES, Reply, Resolve};

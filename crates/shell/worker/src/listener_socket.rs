@@ -65,6 +65,13 @@ impl ListenerSocket {
         }
     }
 
+    /// Forgets when to retry accepting.
+    pub(crate) fn forget_retry(&mut self) {
+        if let Self::Stream(entrance) = self {
+            entrance.retry = None;
+        }
+    }
+
     /// Returns the transport.
     pub(crate) fn transport(&self) -> Transport {
         match self {

@@ -14,7 +14,7 @@ use strowger_auth::NonceWindows;
 use strowger_registrar::Locations;
 use strowger_shard::{
     CallDestination, Classification, Classifier, Counters, ImportedState, Input, Neighbours, Output, ProvenSources,
-    Shard, ShardConfig, Shedding, Snapshot, StateError, Steering, SteeringResult,
+    ServerKey, Shard, ShardConfig, Shedding, Snapshot, StateError, Steering, SteeringResult,
 };
 
 /// A shard as seen by its worker.
@@ -29,6 +29,12 @@ pub(crate) trait StateMachine {
     fn unanswered(&self) -> usize;
     fn for_each_call(&self, visit: &mut dyn FnMut(CallView<'_>));
     fn for_each_account(&self, now: Timestamp, visit: &mut dyn FnMut(&str, strowger_trunk::Status));
+    /// Visits the keys of its server transactions.
+    fn for_each_server_key(&self, _visit: &mut dyn FnMut(ServerKey)) {}
+    /// Returns the number of REGISTERs that wait for the store.
+    fn pending_registers(&self) -> usize {
+        0
+    }
     /// Visits the times of call setup by destination.
     fn for_each_setup(&self, _visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {}
     /// Visits the times until a destination's first response.
@@ -82,6 +88,14 @@ impl StateMachine for Shard {
         Self::for_each_trunk_registration(self, now, visit);
     }
 
+    fn for_each_server_key(&self, visit: &mut dyn FnMut(ServerKey)) {
+        Self::for_each_server_key(self, visit);
+    }
+
+    fn pending_registers(&self) -> usize {
+        Self::pending_registers(self)
+    }
+
     fn for_each_setup(&self, visit: &mut dyn FnMut(CallDestination, &SetupTimes)) {
         Self::for_each_setup(self, visit);
     }
@@ -108,6 +122,11 @@ pub(crate) trait ShardFactory: Send + Sync + 'static {
 
     /// Returns the owner of a message and what steering has proven about it; `None` if no shard owns it.
     fn owner(&self, partial: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)>;
+
+    /// Returns the key of the transaction that a request belongs to.
+    fn transaction_of(&self, _peek: &Peek<'_>, _steered: &SteeringResult) -> Option<ServerKey> {
+        None
+    }
 
     /// Adds the remaining information that the owner of a message needs.
     fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult);
@@ -149,6 +168,7 @@ pub(crate) struct DefaultShardFactory {
     shedding: Arc<Shedding>,
     neighbours: Arc<Neighbours>,
     steering: Steering,
+    process: u8,
 }
 
 /// Number of lock stripes of the nonce counts.
@@ -167,7 +187,12 @@ impl DefaultShardFactory {
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));
         let (shedding, neighbours) = (Arc::default(), Arc::new(Neighbours::new(seed)));
-        Self { clock, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering }
+        Self { clock, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering, process: 0 }
+    }
+
+    /// Sets the number of the process.
+    pub(crate) fn with_process(self, process: u8) -> Self {
+        Self { process, ..self }
     }
 
     pub(crate) fn tables(&self) -> SharedTables {
@@ -197,6 +222,11 @@ impl ShardFactory for DefaultShardFactory {
             neighbours: Arc::clone(&self.neighbours),
             snapshot,
         })
+        .with_process(self.process)
+    }
+
+    fn transaction_of(&self, peek: &Peek<'_>, steered: &SteeringResult) -> Option<ServerKey> {
+        self.steering.transaction_of(peek, steered)
     }
 
     fn owner(&self, partial: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {

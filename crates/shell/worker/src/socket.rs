@@ -12,6 +12,8 @@ pub enum Socket {
     Udp(UdpSocket),
     /// For connections.
     Stream(StreamSocket),
+    /// None: the listener was removed while an earlier process had it. Its number stays, with its transport and address.
+    Closed(Transport, SocketAddr),
 }
 
 impl Socket {
@@ -21,6 +23,7 @@ impl Socket {
         match self {
             Self::Udp(socket) => socket.local_addr(),
             Self::Stream(socket) => socket.local_addr(),
+            Self::Closed(_, address) => *address,
         }
     }
 
@@ -30,6 +33,7 @@ impl Socket {
         match self {
             Self::Udp(_) => Transport::Udp,
             Self::Stream(socket) => socket.transport(),
+            Self::Closed(transport, _) => *transport,
         }
     }
 
@@ -41,6 +45,7 @@ impl Socket {
         match self {
             Self::Udp(socket) => socket.sibling().map(Self::Udp),
             Self::Stream(socket) => socket.sibling().map(Self::Stream),
+            Self::Closed(transport, address) => Ok(Self::Closed(*transport, *address)),
         }
     }
 }

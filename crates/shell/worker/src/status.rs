@@ -51,6 +51,12 @@ pub struct Counters {
     pub media_send_errors: u64,
     /// Answers of media engines dropped because too many waited for a worker.
     pub media_drops: u64,
+    /// Messages passed to a process before this one, which has their transaction.
+    pub relayed: u64,
+    /// Messages received by the process after this one for a transaction of this one.
+    pub relay_received: u64,
+    /// Messages for a transaction of another process, dropped because too many waited.
+    pub relay_drops: u64,
     /// New work that overload control dropped without a response after receiving it.
     pub shed: u64,
     /// Contained panics.
@@ -110,6 +116,9 @@ impl Counters {
             receive_errors,
             media_send_errors,
             media_drops,
+            relayed,
+            relay_received,
+            relay_drops,
             shed,
             panics,
         } = other;
@@ -130,6 +139,9 @@ impl Counters {
         self.receive_errors += receive_errors;
         self.media_send_errors += media_send_errors;
         self.media_drops += media_drops;
+        self.relayed += relayed;
+        self.relay_received += relay_received;
+        self.relay_drops += relay_drops;
         self.shed += shed;
         self.panics += panics;
     }

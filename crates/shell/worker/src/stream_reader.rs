@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use strowger_foundation::{ConnId, Timestamp};
+use strowger_foundation::{ConnId, ShardId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, ResponseBuilder};
 use strowger_overload::{LATE_WAIT, Queue, is_to_service, queue_of};
 
@@ -10,6 +10,7 @@ use crate::admission::WaitQueue;
 use crate::connection::Phase;
 use crate::framing::Frame;
 use crate::ingress::Ingress;
+use crate::predecessors::{RelayKind, RelayedMessage};
 use crate::shard_factory::ShardFactory;
 use crate::streams::{CloseReason, UnreadInput};
 use crate::timing::MessageArrival;
@@ -67,6 +68,9 @@ impl<M: ShardFactory> Ingress<M> {
     /// Gives each readable connection a turn; those with new work come last while the worker limits it. Returns
     /// whether there were any.
     pub(crate) fn read_streams(&mut self, now: Timestamp) -> bool {
+        if !self.host.io.reads_streams() {
+            return false;
+        }
         let streams = &mut self.host.io.streams;
         let is_advanced = streams.continue_handshakes(now);
         streams.resume_stalled();
@@ -291,6 +295,9 @@ impl<M: ShardFactory> Ingress<M> {
             }
             return true;
         };
+        if exits.successor.is_some() {
+            return self.relay_stream_message(now, slot, id, *shard, bytes);
+        }
         let owner = exits.worker_of(*shard);
         let is_here = owner == exits.index;
         if !exits.has_room(owner) || (is_here && !self.host.has_room()) {
@@ -315,6 +322,19 @@ impl<M: ShardFactory> Ingress<M> {
             exits.timing.skip();
         }
         true
+    }
+
+    /// Passes a message to the process that has taken over; returns `false` if there is no room for it yet.
+    #[cold]
+    fn relay_stream_message(&mut self, now: Timestamp, slot: u32, id: ConnId, shard: ShardId, bytes: &[u8]) -> bool {
+        let exits = &mut self.host.io;
+        let Some(connection) = exits.streams.get(slot) else { return true };
+        connection.is_known = true;
+        let flow = connection.flow(id);
+        let Some(successor) = &exits.successor else { return true };
+        let is_relayed = successor.relay(RelayKind::Deliver, RelayedMessage { shard, flow, arrival: now, bytes });
+        exits.counters.relayed += u64::from(is_relayed);
+        is_relayed
     }
 
     fn end_turn(&mut self, now: Timestamp, slot: u32, rest: UnreadInput<'_>, is_begun: bool, end: TurnEnd) {

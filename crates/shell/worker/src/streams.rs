@@ -66,6 +66,8 @@ pub(crate) enum CloseReason {
     UpgradeTimeout,
     /// A ping was not answered.
     Unanswered,
+    /// Another process serves, and it is to have all connections.
+    HandedOver,
     /// It was idle too long.
     Idle,
     /// A message took too long.
@@ -177,6 +179,19 @@ impl Streams {
             closed: Vec::new(),
             counters: StreamCounters::default(),
             transports: TransportCounters::default(),
+        }
+    }
+
+    /// Sets the number of the process, which the ids of connections name. There must be none yet.
+    pub(crate) fn set_process(&mut self, process: u8, seed: u64) {
+        debug_assert!(self.slots.len() == 0, "their ids name another process");
+        self.slots = Slots::new(ConnId::first_generation(process, seed));
+    }
+
+    /// Closes all connections once their output is sent.
+    pub(crate) fn end_all(&mut self, now: Timestamp) {
+        for slot in self.slots.used() {
+            self.end(now, slot, CloseReason::HandedOver);
         }
     }
 
@@ -467,7 +482,7 @@ impl Streams {
             CloseReason::UpgradeRefused => &mut counters.ws_refused,
             CloseReason::UpgradeTimeout => &mut counters.ws_timeouts,
             CloseReason::Unanswered => &mut counters.ws_unanswered,
-            CloseReason::Idle => &mut counters.closed_idle,
+            CloseReason::Idle | CloseReason::HandedOver => &mut counters.closed_idle,
             CloseReason::Slow => &mut counters.closed_slow,
             CloseReason::Malformed => &mut counters.closed_malformed,
             CloseReason::QueueFull => &mut counters.send_overflow,

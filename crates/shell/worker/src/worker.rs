@@ -12,7 +12,7 @@ use strowger_net::{Clock, RecvBatch};
 use crate::affinity;
 use crate::handover::HANDOVER_QUEUE;
 use crate::ingress::{Ingress, STALL_THRESHOLD};
-use crate::options::{PacketSteering, WorkerOptions};
+use crate::options::WorkerOptions;
 use crate::rebalance::{Decision, Report};
 use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
@@ -72,7 +72,6 @@ pub(crate) struct Worker<M: ShardFactory> {
     idle_since: Option<Timestamp>,
     meter: Meter,
     report: Report,
-    steering: PacketSteering,
 }
 
 /// Measures the share of time a worker spends working.
@@ -118,7 +117,7 @@ impl<M: ShardFactory> Worker<M> {
         let report = Report::of(desk.io.shards());
         let (inbox, crew, spinner) = (RecvBatch::new(), Ingress::new(desk), Spinner::new(options.spin));
         let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
-        let (meter, steering, looks) = (Meter::default(), options.steering, 0);
+        let (meter, looks) = (Meter::default(), 0);
         Ok(Self {
             poll,
             clock,
@@ -134,7 +133,6 @@ impl<M: ShardFactory> Worker<M> {
             idle_since,
             meter,
             report,
-            steering,
         })
     }
 
@@ -200,7 +198,8 @@ impl<M: ShardFactory> Worker<M> {
     fn wait_awake(&mut self, events: &mut Events, began: Timestamp, next: Timestamp) -> io::Result<bool> {
         events.clear();
         let limit = self.spinner.limit(!self.ingress.host.slots.is_empty());
-        if limit.is_zero() {
+        // Whoever reads nothing leaves the core to the process that does.
+        if limit.is_zero() || self.ingress.host.io.is_frozen {
             return Ok(false);
         }
         let until = (began + limit).min(next);
@@ -365,19 +364,22 @@ impl<M: ShardFactory> Worker<M> {
     /// Carries out changes of sockets and settings.
     #[cold]
     fn apply(&mut self, now: Timestamp, updates: Vec<WorkerUpdate>) {
-        for WorkerUpdate { sockets, settings, done } in updates {
+        for WorkerUpdate { sockets, settings, predecessors, done } in updates {
             let host = &mut self.ingress.host;
+            if let Some(predecessors) = predecessors {
+                host.io.predecessors = predecessors;
+            }
             sockets.into_iter().for_each(|update| host.io.update_socket(now, update));
             let mut balance = host.shared.balance.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(settings) = settings {
                 host.io.streams.set_limits(now, settings.streams);
                 self.spinner = Spinner::new(settings.spin);
-                self.steering = settings.steering;
+                host.io.steering = settings.steering;
                 balance.set_least(settings.min_workers, host.io.others() + 1);
                 affinity::pin(host.io.index, &settings.cores, &settings.usable_cores);
             }
             // Another worker may have chosen the receivers before it had these sockets.
-            host.io.receive_at(balance.active(), self.steering);
+            host.io.receive_at(balance.active());
             drop(balance);
             // The control plane may have given up waiting.
             let _ = done.try_send(());
@@ -395,7 +397,7 @@ impl<M: ShardFactory> Worker<M> {
     /// Reports the load and starts a migration if one is due.
     fn balance(&mut self, now: Timestamp) {
         let desk = &mut self.ingress.host;
-        if desk.io.others() == 0 {
+        if desk.io.others() == 0 || desk.io.is_frozen {
             return;
         }
         (self.report.at, self.report.busy) = (now, desk.load);
@@ -412,7 +414,7 @@ impl<M: ShardFactory> Worker<M> {
         // No further decision is made until the plan has been carried out, so this cannot be overtaken by a later
         // change.
         drop(balance);
-        desk.io.receive_at(active, self.steering);
+        desk.io.receive_at(active);
         // Workers that lose shards are notified before any other worker acts on the plan.
         let givers = plan.sources();
         let others = (0..=desk.io.others()).filter(|worker| !givers.contains(worker));

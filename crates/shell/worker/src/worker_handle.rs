@@ -16,6 +16,8 @@ use crate::handover::WorkerWaker;
 use crate::listener_socket::SocketUpdate;
 use crate::migration::{BindingRemoval, MigrationPlan};
 use crate::options::WorkerSettings;
+use crate::predecessors::{Predecessors, RelayKind, RelayedMessage};
+use crate::process_handover::Relayed;
 use crate::record_result::RecordResult;
 use crate::status::StatusCell;
 use crate::streams::ClosedConnection;
@@ -43,19 +45,30 @@ pub(crate) fn query_workers<T>(
     workers: &[Arc<WorkerHandle>],
     make_query: impl Fn(SyncSender<T>) -> WorkerQuery,
 ) -> Vec<Option<T>> {
+    query_workers_until(workers, Instant::now() + QUERY_TIMEOUT, make_query)
+}
+
+/// Queries each worker like [`query_workers`], and waits for answers until `deadline`.
+pub(crate) fn query_workers_until<T>(
+    workers: &[Arc<WorkerHandle>],
+    deadline: Instant,
+    make_query: impl Fn(SyncSender<T>) -> WorkerQuery,
+) -> Vec<Option<T>> {
     let ask = |worker: &Arc<WorkerHandle>| {
         let (reply, answer) = mpsc::sync_channel(1);
         worker.query(make_query(reply));
         answer
     };
     let answers: Vec<_> = workers.iter().map(ask).collect();
-    let deadline = Instant::now() + QUERY_TIMEOUT;
     let wait = |answer: Receiver<T>| answer.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
     answers.into_iter().map(wait).collect()
 }
 
 /// Maximum number of answers of media engines that wait for a worker.
 const MAX_MEDIA_ANSWERS: usize = 8192;
+
+/// Maximum number of messages received by another process that wait for a worker. Further ones are dropped and counted.
+const MAX_RELAYED: usize = 16_384;
 
 /// Time limit for workers to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,6 +94,10 @@ pub(crate) struct Mailbox {
     pub(crate) media: Vec<(ShardId, SocketAddr, Box<[u8]>)>,
     /// Further ones, which the shards ask for again.
     pub(crate) media_drops: u64,
+    /// Messages that another process has received; at most [`MAX_RELAYED`].
+    pub(crate) relayed: Vec<Relayed>,
+    /// Further ones, which their senders repeat.
+    pub(crate) relay_drops: u64,
     pub(crate) store_results: Vec<RecordResult>,
     /// Dropped once all of `store_results` have been handled.
     pub(crate) tokens: Vec<Arc<()>>,
@@ -95,6 +112,8 @@ pub(crate) struct Mailbox {
 pub(crate) struct WorkerUpdate {
     pub(crate) sockets: Vec<SocketUpdate>,
     pub(crate) settings: Option<Arc<WorkerSettings>>,
+    /// Predecessors that still have transactions, if they have changed.
+    pub(crate) predecessors: Option<Option<Arc<Predecessors>>>,
     /// Told when it is done.
     pub(crate) done: SyncSender<()>,
 }
@@ -153,6 +172,19 @@ impl WorkerHandle {
             post.media.push((shard, engine, message));
         } else {
             post.media_drops += 1;
+        }
+        drop(post);
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Delivers a message that another process has received, if there is room.
+    pub(crate) fn notify_relayed(&self, kind: RelayKind, message: RelayedMessage<'_>) {
+        let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if post.relayed.len() < MAX_RELAYED {
+            post.relayed.push(Relayed::new(kind, message));
+        } else {
+            post.relay_drops += 1;
         }
         drop(post);
         self.has_mail_flag.store(true, Ordering::Release);

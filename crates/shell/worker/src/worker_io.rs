@@ -18,6 +18,7 @@ use crate::media_socket::MediaSocket;
 use crate::migration::ShardMessage;
 use crate::new_work_queue::NewWorkQueue;
 use crate::options::PacketSteering;
+use crate::predecessors::{Predecessors, ProcessLink};
 use crate::record_result::RecordResult;
 use crate::record_sink::{RecordBatch, RecordSink};
 use crate::resolve::{MAX_DNS_QUERIES, Reply, Resolve};
@@ -168,6 +169,18 @@ pub(crate) struct WorkerIo {
     pub(crate) records: Vec<RecordResult>,
     /// Flows of this worker's shards that could not be reached.
     pub(crate) unconnected: Vec<(ShardId, Flow)>,
+    /// Processes before this one that still have transactions.
+    pub(crate) predecessors: Option<Arc<Predecessors>>,
+    /// Which workers receive datagrams.
+    pub(crate) steering: PacketSteering,
+    /// The process that has taken over the sockets, if one has.
+    pub(crate) successor: Option<Arc<dyn ProcessLink>>,
+    /// Number of this process.
+    pub(crate) process: u8,
+    /// Whether nothing is read: the sockets are about to be the next process's, or are.
+    pub(crate) is_frozen: bool,
+    /// Number of messages taken from other workers.
+    pub(crate) taken: u64,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) counters: Counters,
     /// Counters of sockets that were closed.
@@ -238,6 +251,11 @@ impl WorkerIo {
         self.new_work.get_mut(listener).into_iter().for_each(|queue| *queue = None);
     }
 
+    /// Returns whether connections are read.
+    pub(crate) fn reads_streams(&self) -> bool {
+        !self.is_frozen || self.successor.is_some()
+    }
+
     /// Returns whether the kernel separates new work on every datagram listener.
     pub(crate) fn is_all_sorted(&self) -> bool {
         self.sockets
@@ -289,10 +307,15 @@ impl WorkerIo {
     }
 
     /// Makes the first `active` workers receive datagrams.
-    pub(crate) fn receive_at(&self, active: usize, steering: PacketSteering) {
+    pub(crate) fn receive_at(&self, active: usize) {
+        // The next process decides, if it has the sockets.
+        if self.is_frozen {
+            return;
+        }
         for (port, new_work) in self.sockets.iter().zip(&self.new_work) {
             if let Some(outlet) = port.as_datagram() {
-                let receivers = Receiving { active, all: self.links.len(), steering, is_sorted: new_work.is_some() };
+                let (all, steering, is_sorted) = (self.links.len(), self.steering, new_work.is_some());
+                let receivers = Receiving { active, all, steering, is_sorted };
                 receivers.apply(outlet.socket());
             }
         }
@@ -361,6 +384,9 @@ impl WorkerIo {
     /// Sends by the rules of [`Flow`]: on its connection, or on another one if allowed.
     fn send_on_connection(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
         let Some(id) = flow.connection else { return self.send_to_peer(now, sender, flow, message) };
+        if id.process() != self.process && self.is_sent_elsewhere(now, sender, flow, message) {
+            return;
+        }
         if id.worker() != self.index && matches!(self.links.get(id.worker()), Some(Some(_))) {
             return self.hand_over_bytes(id.worker(), HandoverCommand::Send, now, sender, flow, message);
         }
@@ -374,7 +400,7 @@ impl WorkerIo {
 
     /// Sends on a connection to the flow's peer, opening one if needed.
     //= rfc3261#18.1.1:response-on-connection
-    fn send_to_peer(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
+    pub(crate) fn send_to_peer(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
         let mut way = (flow.listener, flow.peer, flow.host);
         // Without TLS, the address is all that is known of a peer.
         if way.2 == HostId::SOURCE && !(flow.transport.is_secure() && self.streams.owner(way).is_some()) {
@@ -559,6 +585,7 @@ impl WorkerIo {
             self.fail(now, shard, flow);
         }
         if !self.streams.closed.is_empty() {
+            self.relay_closed(now);
             let turn = self.handle.lock_broadcast();
             for neighbour in self.links.iter_mut().flatten() {
                 neighbour.handle.notify_closed(&self.streams.closed);
@@ -569,6 +596,11 @@ impl WorkerIo {
             self.streams.closed.clear();
         }
         self.links.iter_mut().flatten().for_each(WorkerLink::flush_overflow);
+    }
+
+    /// Returns the number of messages that wait for room in another worker's ring.
+    pub(crate) fn overflow(&self) -> usize {
+        self.links.iter().flatten().map(|link| link.overflow.len()).sum()
     }
 
     /// Returns whether messages are waiting for room in another worker's ring.

@@ -7,7 +7,6 @@ use strowger_calls::{CallKey, State};
 use strowger_foundation::Timestamp;
 use strowger_locate::QueryId;
 use strowger_message::{Message, Status, lossy};
-use strowger_proxy::branch::{BranchId, BranchOwner};
 use strowger_proxy::forward::{BranchEdits, Edits, write_request};
 use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{Changes, NextHop, NextHopAddress, Target};
@@ -100,8 +99,7 @@ impl Shard {
         let egress = snapshot.listeners.get(flow.listener)?;
         let user = BYE_USERS.saturating_add(u32::try_from(slot).ok()?);
         let client = self.proxy.transactions().reserve_client().ok()?;
-        let branch =
-            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let branch = self.proxy.own_branch(client);
         let edits = Edits {
             source,
             routes: &routes,

@@ -7,7 +7,6 @@ use strowger_balancer::HealthChange;
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp};
 use strowger_locate::{Hop, Lookup};
 use strowger_message::{Status, lossy};
-use strowger_proxy::branch::{BranchId, BranchOwner};
 use strowger_transaction::Kind;
 
 use crate::boundary::Event;
@@ -128,8 +127,7 @@ impl Shard {
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
         // A shard without room for a client transaction learns nothing about the target.
         let Ok(client) = self.proxy.transactions().reserve_client() else { return };
-        let branch =
-            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let branch = self.proxy.own_branch(client);
         // The numbers are unique for the lifetime of any transaction; the last one is reserved.
         self.probes.sent = self.probes.sent.wrapping_add(1) % ((1 << 30) - 1);
         let user = PROBE_USERS.saturating_add(self.probes.sent);

@@ -6,7 +6,6 @@ use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, Timestamp};
 use strowger_locate::{Hop, LocateResult, Lookup, QueryId};
 use strowger_proxy::OWN_USERS;
-use strowger_proxy::branch::{BranchId, BranchOwner};
 use strowger_transaction::Kind;
 use strowger_trunk::{NextHop, RequestParams};
 
@@ -91,8 +90,7 @@ impl Shard {
         let listener = flow.and_then(|flow| listeners.get(flow.listener));
         let (Some(flow), Some(listener)) = (flow, listener) else { return account.fail(now) };
         let Ok(client) = self.proxy.transactions().reserve_client() else { return account.fail(now) };
-        let branch =
-            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let branch = self.proxy.own_branch(client);
         let sending = RequestParams { sent_by: &listener.sent_by, transport: flow.transport, branch: &branch };
         let mut request = self.proxy.transactions().pool().take(1024);
         let user = u32::try_from(index).unwrap_or(0).saturating_add(OWN_USERS);

@@ -50,6 +50,10 @@ impl Request {
             Self::EndedCalls { user, .. } => Change::new("call records", user.clone().unwrap_or_default()),
             Self::EndCall { call_id } => Change::new("hangup", call_id),
             Self::Backup(request) => Change::new("backup", request.file.to_string_lossy()),
+            Self::Upgrade(request) => Change::new(
+                "upgrade",
+                request.binary.as_ref().map_or_else(String::new, |path| path.to_string_lossy().into()),
+            ),
             Self::Reload => Change::new("reload", ""),
             Self::Follow { change } => return change.clone(),
             Self::Drain { target } => Change::new("drain", target),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Balancer, CallSetup, Cluster, Store};
+use super::{Balancer, CallSetup, Cluster, Store, Takeover};
 
 /// Status of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -60,6 +60,9 @@ pub struct Status {
     /// The balancers.
     #[serde(default)]
     pub balancers: Vec<Balancer>,
+    /// How it has replaced an earlier process; none for a server that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<Takeover>,
     /// Certificates for TLS.
     #[serde(default)]
     pub certificates: Vec<Certificate>,

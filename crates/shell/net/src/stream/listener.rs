@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use strowger_foundation::{HostId, Transport};
@@ -45,6 +46,25 @@ impl StreamSocket {
         let transport = if tls.is_some() { Transport::Wss } else { Transport::Ws };
         let listener = TcpListener::bind(address).map_err(|error| BindError { transport, ..error })?;
         Ok(Self { listener, tls, web_socket: Some(web_socket) })
+    }
+
+    /// Creates the socket from a listener that was [taken over](TcpListener::take_over), with the contexts of its
+    /// transport.
+    #[must_use]
+    pub const fn from_listener(
+        listener: TcpListener,
+        tls: Option<Arc<TlsContext>>,
+        web_socket: Option<Arc<WebSocketContext>>,
+    ) -> Self {
+        Self { listener, tls, web_socket }
+    }
+
+    /// Returns another descriptor of this socket; see [`TcpListener::to_handover`].
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn to_handover(&self) -> io::Result<OwnedFd> {
+        self.listener.to_handover()
     }
 
     /// Returns the address and port that the socket is bound to.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use mio::net;
@@ -65,6 +65,28 @@ impl TcpListener {
         // round trip more.
         let _ = sys::set_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_FASTOPEN, FAST_OPEN_QUEUE);
         socket.listen(BACKLOG)?;
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Self { listener: net::TcpListener::from_std(socket.into()), local })
+    }
+
+    /// Returns another descriptor of this socket, for the process that takes it over.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn to_handover(&self) -> io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+
+    /// Takes over a listening socket of another process, with the connections that wait in it.
+    ///
+    /// # Errors
+    /// When the descriptor is no bound stream socket.
+    pub fn take_over(socket: OwnedFd) -> io::Result<Self> {
+        let socket = Socket::from(socket);
+        if socket.r#type()? != Type::STREAM {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        socket.set_nonblocking(true)?;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self { listener: net::TcpListener::from_std(socket.into()), local })
     }

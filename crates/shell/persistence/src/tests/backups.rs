@@ -70,6 +70,7 @@ fn real(folder: &Path, database: PathBuf, limits: Limits) -> (Engine<TestBatch>,
         locations: Arc::clone(&locations),
         policy: Policy::default(),
         limits,
+        is_filled: false,
     };
     let folder = folder.to_owned();
     let engine = Engine::start(move || Folder::open(&folder), parts).expect("it starts");

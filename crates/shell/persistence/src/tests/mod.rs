@@ -170,6 +170,7 @@ impl Site {
             locations: Arc::clone(&locations),
             policy: Policy::default(),
             limits: self.limits.clone(),
+            is_filled: false,
         };
         let disk = self.disk.clone();
         let engine = Engine::start(move || Ok::<_, JournalError>(disk.clone()), parts)?;

@@ -134,7 +134,9 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
         let Self { admission, io: exits, snapshot, version, shared: common, .. } = self;
         let load = (exits.streams.len(), exits.is_all_sorted());
-        if admission.adjust(now, &mut exits.new_work, load, (snapshot, *version)) {
+        // What another process has taken over is not filtered for this one.
+        let queues = if exits.is_frozen { Default::default() } else { exits.new_work.as_mut_slice() };
+        if admission.adjust(now, queues, load, (snapshot, *version)) {
             admission.has_unread = exits.streams.resume_reading(|connection| admission.may_read(connection));
             common.factory.note_pressure(exits.index, &admission.pressure());
         }

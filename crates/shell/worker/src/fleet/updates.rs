@@ -16,7 +16,7 @@ use crate::worker_handle::WorkerUpdate;
 
 /// Maximum time to wait for a worker. A round takes a few milliseconds; a worker that takes longer is stalled, and does
 /// what it was told when it goes on.
-const UPDATE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const UPDATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Interval at which the versions of the workers' snapshots are read.
 const VERSION_TICK: Duration = Duration::from_millis(1);
@@ -76,7 +76,12 @@ impl Fleet {
     fn update(&self, by_worker: Vec<Vec<SocketUpdate>>, settings: Option<&Arc<WorkerSettings>>) -> bool {
         let (done, told) = mpsc::sync_channel(self.handles.len());
         for (handle, sockets) in self.handles.iter().zip(by_worker) {
-            handle.update(WorkerUpdate { sockets, settings: settings.cloned(), done: done.clone() });
+            handle.update(WorkerUpdate {
+                sockets,
+                settings: settings.cloned(),
+                predecessors: None,
+                done: done.clone(),
+            });
         }
         drop(done);
         let deadline = Instant::now() + UPDATE_TIMEOUT;

@@ -105,6 +105,9 @@ impl<M: ShardFactory> ShardHost<M> {
         (peek, steered): (&Peek<'_>, &SteeringResult),
         bytes: &[u8],
     ) {
+        if self.io.predecessors.is_some() && self.is_relayed(id, (arrival, flow), (peek, steered), bytes) {
+            return;
+        }
         if let Some(shard_slot) = self.slot_of(id) {
             let verdict = self.admit(now, (arrival, &flow), (peek, steered), bytes);
             if verdict == Verdict::Drop {
@@ -114,6 +117,11 @@ impl<M: ShardFactory> ShardHost<M> {
             return self.run(shard_slot, now, bytes, |machine| machine.handle_input(now, input));
         }
         self.hold_or_forward(id, ShardMessage::Message { arrival, flow, bytes: bytes.to_vec() });
+    }
+
+    /// Returns whether a plan is being carried out that concerns this worker.
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.migration.leaving.is_some() || !self.migration.awaited.is_empty()
     }
 
     /// Returns whether a stream message for a shard in transit can be held.
@@ -127,7 +135,9 @@ impl<M: ShardFactory> ShardHost<M> {
         match word {
             ShardMessage::Message { arrival, flow, bytes } => {
                 let mut peek = Peek::default();
-                if let Some(steered) = &self.read_steered(now, &bytes, &mut peek) {
+                if let Some(steered) = &self.read_steered(now, &bytes, &mut peek)
+                    && !self.is_relayed(id, (arrival, flow), (&peek, steered), &bytes)
+                {
                     let input = Input::Message {
                         arrival: arrival.min(now),
                         flow,

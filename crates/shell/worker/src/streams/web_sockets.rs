@@ -44,7 +44,7 @@ impl Streams {
     /// Tells the peer why its WebSocket ends, if it is our decision and nothing else waits to be sent.
     pub(super) fn say_close(&mut self, slot: u32, reason: CloseReason) {
         let code = match reason {
-            CloseReason::Idle => CloseCode::GOING_AWAY,
+            CloseReason::Idle | CloseReason::HandedOver => CloseCode::GOING_AWAY,
             CloseReason::Slow | CloseReason::Malformed => CloseCode::POLICY_VIOLATION,
             CloseReason::Memory => CloseCode::TRY_AGAIN_LATER,
             _ => return,

@@ -77,7 +77,7 @@ impl SingleWorker {
                 let _ = socket.enable_send_stamps();
                 ListenerSocket::Udp(DatagramSocket::new(socket, &registry, Token(token)).expect("a fresh socket"))
             }
-            Socket::Stream(_) => panic!("datagrams"),
+            Socket::Stream(_) | Socket::Closed(..) => panic!("datagrams"),
         };
         let sockets = vec![sockets];
         let opened = if is_sorted { sort(&sockets, 1, chosen) } else { vec![vec![None, None]] };
@@ -126,6 +126,12 @@ impl SingleWorker {
             records: Vec::new(),
             tracer: Arc::default(),
             unconnected: Vec::new(),
+            predecessors: None,
+            successor: None,
+            process: 0,
+            steering: chosen.steering,
+            is_frozen: false,
+            taken: 0,
             counters: Counters::default(),
             closed_sockets: strowger_net::Counters::default(),
             timing: Timing::new(clock, chosen.timing),

@@ -66,6 +66,7 @@ pub(crate) fn config(sockets: Vec<Vec<Socket>>, snapshot: Arc<Snapshot>) -> Flee
         locations: Arc::new(Locations::new(stripes, 1)),
         record_sink: None,
         nonces: None,
+        taken_over: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),
     }

@@ -1,0 +1,252 @@
+//! The new process of an upgrade: what it takes over from the one that has started it.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use strowger_control::config::Config;
+use strowger_foundation::{Timestamp, Transport};
+use strowger_net::{
+    BufferSizes, Clock, StreamSocket, TcpListener as SipListener, TlsContext, UdpSocket, WebSocketContext,
+};
+use strowger_registrar::{Locations, Policy, Record};
+use strowger_takeover::{
+    Channel, Go, Hello, ListenerInfo, PROTOCOL, PredecessorState, Reply, Section, State, StateReceiver, receive_go,
+    send_reply,
+};
+use strowger_worker::{ListenerHandover, Socket};
+
+use crate::failure::Failure;
+use crate::segmentation::Segmentation;
+
+/// Time for the other process to say what it hands over, and to decide.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
+/// Time from readiness until the other process begins to hand over: it may write a checkpoint before.
+const STATE_LIMIT: Duration = Duration::from_secs(120);
+/// Names of descriptors that belong to no worker.
+pub(super) const CONTROL: &str = "control";
+pub(super) const ADMINISTRATION: &str = "administration";
+/// Name of the section with the time at which the other process has stopped reading.
+pub(super) const FROZEN_AT: &str = "frozen-at";
+
+/// What the process before this one says about itself, and the way to it.
+pub(crate) struct Inheritance {
+    channel: Arc<Channel>,
+    pub(super) hello: Hello,
+    pub(super) clock: Clock,
+}
+
+/// What it has handed over.
+pub(super) struct Inherited {
+    pub(super) sockets: Vec<Vec<Socket>>,
+    pub(super) new_work: Vec<Vec<Option<UdpSocket>>>,
+    pub(super) predecessors: Vec<PredecessorState>,
+    pub(super) control: Option<OwnedFd>,
+    pub(super) administration: Option<TcpListener>,
+    /// When the other process has stopped reading.
+    pub(super) frozen_at: Timestamp,
+    /// State of parts that the protocol does not know.
+    pub(super) sections: Vec<Section>,
+}
+
+/// Returns `CLOCK_MONOTONIC` in nanoseconds.
+fn monotonic_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    let ns = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
+    u64::try_from(ns).unwrap_or(0)
+}
+
+/// Returns `CLOCK_MONOTONIC` at the origin of a clock.
+pub(super) fn origin_of(clock: Clock) -> u64 {
+    monotonic_ns().saturating_sub(clock.now().as_nanos())
+}
+
+impl Inheritance {
+    /// Takes the channel from the standard input, and receives the greeting.
+    pub(crate) fn receive() -> Result<Self, Failure> {
+        let no = |why: String| {
+            Failure::Usage(format!(
+                "--take-over: {why}; only a running server starts one with it, for `strowger upgrade`"
+            ))
+        };
+        let input = rustix::stdio::stdin();
+        let descriptor = input.try_clone_to_owned().map_err(|error| no(error.to_string()))?;
+        let channel = Channel::from_descriptor(descriptor).map_err(|error| no(error.to_string()))?;
+        // The input must not keep the channel open.
+        if let Ok(null) = std::fs::File::open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&null);
+        }
+        let hello = Hello::receive(&channel, Instant::now() + GREETING_LIMIT).map_err(|error| no(error.to_string()))?;
+        let age = Duration::from_nanos(monotonic_ns().saturating_sub(hello.clock_origin));
+        let clock =
+            Clock::started_before(age).ok_or_else(|| no("the clock of the running server is wrong".to_owned()))?;
+        Ok(Self { channel: Arc::new(channel), hello, clock })
+    }
+
+    /// Returns the way to tell the other process of a failure.
+    pub(crate) fn refusal(&self) -> Refusal {
+        Refusal(Arc::clone(&self.channel))
+    }
+
+    /// Checks that this process can go on where the other one is.
+    pub(super) fn check(&self, config: &Config, workers: u16) -> Result<(), Failure> {
+        let Hello { protocol, version, workers: before, sorts_new_work, store, .. } = &self.hello;
+        let differs = |what: String| Err(Failure::No(what));
+        if *protocol != PROTOCOL {
+            return differs(format!(
+                "version {version}, which runs, hands over by protocol {protocol}, and version {} takes over by {PROTOCOL}; \
+                 restart the server",
+                env!("CARGO_PKG_VERSION")
+            ));
+        }
+        if *before != workers {
+            return differs(format!(
+                "server.workers: {before} run, and the configuration has {workers}; restart the server"
+            ));
+        }
+        if *sorts_new_work != config.overload.control {
+            return differs("overload.control has changed; reload or restart the server first".to_owned());
+        }
+        if store != config.store_mode().as_str() {
+            return differs(format!(
+                "store.mode: registrations are in {store} mode, and the configuration has {}; restart the server",
+                config.store_mode().as_str()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks that both have the same key.
+    pub(super) fn check_key(&self, fingerprint: &str) -> Result<(), Failure> {
+        if self.hello.key == fingerprint {
+            return Ok(());
+        }
+        Err(Failure::No("server.key_file has another key than the running server; restart it".to_owned()))
+    }
+
+    /// Says that everything is loaded that is not handed over, and receives the rest. Registrations go into `locations`.
+    pub(super) fn receive_state(
+        &self,
+        locations: &Locations,
+        policy: &Policy,
+        contexts: (Option<&Arc<TlsContext>>, &Arc<WebSocketContext>),
+        segmentation: &Segmentation,
+    ) -> Result<Inherited, Failure> {
+        let no = |error: strowger_takeover::ChannelError| Failure::No(format!("the takeover has failed: {error}"));
+        let ready = Reply::Ready(env!("CARGO_PKG_VERSION").to_owned());
+        send_reply(&self.channel, &ready, Instant::now() + GREETING_LIMIT).map_err(no)?;
+        let mut damaged = 0_u64;
+        let state =
+            StateReceiver::receive(&self.channel, Instant::now() + STATE_LIMIT, |bytes| match Record::parse(bytes) {
+                Ok(record) => locations.take_over(self.clock.now(), policy, &record),
+                Err(_) => damaged += 1,
+            });
+        let state = state.map_err(no)?;
+        if damaged > 0 {
+            return Err(Failure::No(format!("{damaged} registrations were handed over that this version cannot read")));
+        }
+        self.adopt(state, contexts, segmentation)
+            .map_err(|error| Failure::No(format!("the sockets cannot be taken over: {error}")))
+    }
+
+    /// Makes sockets of the descriptors.
+    fn adopt(
+        &self,
+        state: State,
+        contexts: (Option<&Arc<TlsContext>>, &Arc<WebSocketContext>),
+        segmentation: &Segmentation,
+    ) -> std::io::Result<Inherited> {
+        let mut found: BTreeMap<(usize, usize), ListenerHandover> = BTreeMap::new();
+        for one in state.sockets {
+            found.insert((one.worker, one.listener), one.sockets);
+        }
+        let (mut sockets, mut new_work) = (Vec::new(), Vec::new());
+        for worker in 0..usize::from(self.hello.workers) {
+            let (mut own, mut second) = (Vec::new(), Vec::new());
+            for (listener, info) in self.hello.listeners.iter().enumerate() {
+                let handover = found.remove(&(worker, listener)).unwrap_or_default();
+                if handover.socket.is_some() != info.has_sockets {
+                    return Err(std::io::ErrorKind::InvalidData.into());
+                }
+                let (socket, queue) = adopt_sockets(info, handover, contexts, segmentation)?;
+                own.push(socket);
+                second.push(queue);
+            }
+            sockets.push(own);
+            new_work.push(second);
+        }
+        let mut extras: BTreeMap<String, OwnedFd> = state.extras.into_iter().collect();
+        let frozen_at = state.sections.iter().find(|section| section.name == FROZEN_AT);
+        let frozen_at = frozen_at.and_then(|section| section.bytes.as_slice().try_into().ok()).map(u64::from_le_bytes);
+        Ok(Inherited {
+            sockets,
+            new_work,
+            predecessors: state.predecessors,
+            control: extras.remove(CONTROL),
+            administration: extras.remove(ADMINISTRATION).map(TcpListener::from),
+            frozen_at: frozen_at.map_or_else(|| self.clock.now(), Timestamp::from_nanos),
+            sections: state.sections,
+        })
+    }
+
+    /// Says that this process can go on, and waits for the decision of the other one.
+    pub(super) fn await_decision(&self) -> Result<(), Failure> {
+        let no = |error: strowger_takeover::ChannelError| Failure::No(format!("the takeover has failed: {error}"));
+        send_reply(&self.channel, &Reply::Prepared, Instant::now() + GREETING_LIMIT).map_err(no)?;
+        match receive_go(&self.channel, Instant::now() + GREETING_LIMIT).map_err(no)? {
+            Go::Go => Ok(()),
+            Go::Abort => Err(Failure::No("the running server goes on by itself".to_owned())),
+        }
+    }
+}
+
+/// The way to tell the process before this one that it must go on.
+pub(crate) struct Refusal(Arc<Channel>);
+
+impl Refusal {
+    /// Says why this process cannot take over.
+    pub(crate) fn send(&self, failure: &Failure) {
+        // The other process may have given up.
+        drop(send_reply(&self.0, &Reply::Refused(failure.to_string()), Instant::now() + GREETING_LIMIT));
+    }
+}
+
+fn adopt_sockets(
+    info: &ListenerInfo,
+    handover: ListenerHandover,
+    (tls, web_sockets): (Option<&Arc<TlsContext>>, &Arc<WebSocketContext>),
+    segmentation: &Segmentation,
+) -> std::io::Result<(Socket, Option<UdpSocket>)> {
+    let transport = transport_of(info)?;
+    let Some(descriptor) = handover.socket else { return Ok((Socket::Closed(transport, info.address), None)) };
+    let [drops, new_work_drops] = handover.drops;
+    let adopt = |descriptor, drops| {
+        let mut socket = UdpSocket::take_over(descriptor, drops, BufferSizes::DEFAULT)?;
+        segmentation.apply(&mut socket);
+        Ok::<_, std::io::Error>(socket)
+    };
+    let socket: Socket = match transport {
+        Transport::Udp => adopt(descriptor, drops)?.into(),
+        transport => {
+            let tls = tls.filter(|_| transport.is_secure()).cloned();
+            if transport.is_secure() && tls.is_none() {
+                return Err(std::io::Error::other("a listener for TLS has no certificate; see [tls]"));
+            }
+            let web_socket = transport.is_web_socket().then(|| Arc::clone(web_sockets));
+            StreamSocket::from_listener(SipListener::take_over(descriptor)?, tls, web_socket).into()
+        }
+    };
+    if socket.local_addr() != info.address {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    let new_work = handover.new_work.map(|descriptor| adopt(descriptor, new_work_drops)).transpose()?;
+    Ok((socket, new_work))
+}
+
+/// Returns the transport of a listener.
+pub(super) fn transport_of(info: &ListenerInfo) -> std::io::Result<Transport> {
+    Transport::from_token(info.transport.as_bytes()).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}

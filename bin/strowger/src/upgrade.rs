@@ -1,0 +1,53 @@
+//! `strowger upgrade`: replaces the program of a running server.
+
+use serde_json::json;
+use strowger_control::config::{Config, ConfigSource};
+use strowger_control::protocol::{UpgradeReport, UpgradeRequest};
+use strowger_control::socket;
+
+use crate::cli::UpgradeArguments;
+use crate::failure::Failure;
+use crate::table::{print_json, print_line};
+use crate::text::{count, size};
+
+/// Maximum time for the new process to become ready: clients wait a little longer.
+const MAX_WAIT_MS: u64 = 100_000;
+
+pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &UpgradeArguments) -> Result<(), Failure> {
+    // A faulty file is reported by the new process.
+    let (config, _) = Config::load_leniently(wanted)?;
+    let binary = match &arguments.binary {
+        Some(binary) => {
+            Some(std::path::absolute(binary).map_err(|error| Failure::Usage(format!("--binary: {error}")))?)
+        }
+        None => None,
+    };
+    if let Some(binary) = binary.as_ref().filter(|binary| binary.to_str().is_none()) {
+        return Err(Failure::Usage(format!("--binary: {} is not UTF-8; choose another name", binary.display())));
+    }
+    let ready_ms =
+        arguments.wait.as_ref().map(|time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX).min(MAX_WAIT_MS));
+    let report = socket::upgrade(
+        &config.control_socket(),
+        UpgradeRequest { binary, close_connections: arguments.close_connections, ready_ms },
+    );
+    let report = report.map_err(|why| Failure::No(format!("not upgraded: {why}; the server goes on as before")))?;
+    if arguments.json {
+        return Ok(print_json(&json!(report))?);
+    }
+    let UpgradeReport { from_version, version, pid, frozen_us, phases, addresses, transactions, bytes } = report;
+    print_line(&format!("version {version} has replaced {from_version}; it is process {pid}"))?;
+    let phases: Vec<_> = phases.iter().map(|phase| format!("{} {}", phase.name, ms(phase.us))).collect();
+    print_line(&format!("nothing was read for {}: {}", ms(frozen_us), phases.join(", ")))?;
+    print_line(&format!(
+        "handed over: {}, {}; {} end in the process before",
+        count(addresses, "registered address"),
+        size(bytes),
+        count(transactions, "transaction")
+    ))?;
+    Ok(())
+}
+
+fn ms(us: u64) -> String {
+    format!("{:.1} ms", std::time::Duration::from_micros(us).as_secs_f64() * 1000.0)
+}

@@ -1,0 +1,317 @@
+//! Upgrades of a running server: nothing is lost, and a failed one changes nothing.
+
+mod common;
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use common::end::End;
+use common::load::{assert_adds_up, number};
+use common::server::Server;
+use common::{CommandResult, PATIENCE, free_address, until};
+use serde_json::Value;
+
+/// A server that is upgraded, and all its processes.
+struct Chain {
+    server: Server,
+    pids: Vec<u64>,
+}
+
+impl Chain {
+    fn start(more: &str) -> Self {
+        Self::of(Server::start(more))
+    }
+
+    fn of(server: Server) -> Self {
+        let pids = vec![u64::from(server.child.id())];
+        Self { server, pids }
+    }
+
+    /// Upgrades the server; returns the report.
+    fn upgrade(&mut self, arguments: &[&str]) -> Value {
+        let report = self.server.folder.run(&[&["upgrade", "--json"], arguments].concat()).json();
+        let pid = report["pid"].as_u64().expect("a process");
+        assert_ne!(Some(&pid), self.pids.last());
+        self.pids.push(pid);
+        let status = self.server.status();
+        assert_eq!(status["pid"], pid, "it answers at the control socket");
+        assert_eq!(status["takeover"]["from_pid"], self.pids[self.pids.len() - 2]);
+        report
+    }
+
+    /// Tries an upgrade that fails; returns the reason.
+    fn refused(&self, arguments: &[&str]) -> String {
+        // The configuration may be at fault.
+        let status = || self.server.folder.run(&["ctl", "--socket", "data/control.sock", "status", "--json"]).json();
+        let before = status();
+        let ran: CommandResult = self.server.folder.run(&[&["upgrade"], arguments].concat());
+        let reason = ran.refused(1);
+        assert!(reason.starts_with("not upgraded: ") && reason.ends_with("; the server goes on as before"), "{reason}");
+        assert_eq!(status()["pid"], before["pid"]);
+        assert!(self.server.ask(&phone(), &options(&self.server)).starts_with("SIP/2.0 200 "), "it serves");
+        reason
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        // The first one is the child of the test.
+        for pid in self.pids.iter().skip(1) {
+            let kill = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+            kill.expect("kill runs");
+        }
+    }
+}
+
+/// An OPTIONS to the server itself.
+fn options(server: &Server) -> String {
+    let address = server.address;
+    format!("OPTIONS sip:{address} SIP/2.0\nFrom: <sip:a@b>;tag=1\nTo: <sip:x@y>\nCall-ID: options\nCSeq: 1 OPTIONS")
+}
+
+fn phone() -> UdpSocket {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port")
+}
+
+/// Upgrades a server ten times under calls and REGISTERs.
+fn none_is_lost(store: &str) {
+    let mut chain = Chain::start(&format!("server.domains = [\"127.0.0.1\"]\n[store]\n{store}\n"));
+    let to = format!("udp:{}", chain.server.address);
+    let folder = chain.server.folder.path().to_owned();
+    let load = |words: &str, report: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_strowger"));
+        command.args(["load", "run", "--to", &to, "--arrivals", "uniform", "--json", report]).args(words.split(' '));
+        command.current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    };
+    let mut calls = load("--rate 60 --calls 900 --set hold=uniform(min=0s,max=2s) --users 50 --seed 1", "calls.json");
+    let users = "--users 40 --user-pattern phone%";
+    let mut registrations =
+        load(&format!("--workload registration --rate 60 --calls 900 {users} --seed 2"), "registrations.json");
+    chain.server.until("phones are registered", || chain.server.status()["addresses"].as_u64() >= Some(40));
+    for _ in 0..10 {
+        let report = chain.upgrade(&[]);
+        assert!(report["transactions"].as_u64() > Some(0) && report["addresses"].as_u64() >= Some(40), "{report}");
+    }
+    calls.wait().expect("it ends");
+    registrations.wait().expect("it ends");
+    for report in ["calls.json", "registrations.json"] {
+        let report = chain.server.folder.json(report);
+        assert_adds_up(&report);
+        assert_eq!(number(&report, "carried"), number(&report, "sent"), "{}\n{report}", chain.server.log());
+    }
+    assert!(chain.server.status()["addresses"].as_u64() >= Some(40));
+}
+
+#[test]
+fn ten_upgrades_lose_nothing_of_a_server_without_a_store() {
+    none_is_lost("url = \"memory:\"");
+}
+
+#[test]
+fn ten_upgrades_lose_nothing_of_a_server_that_writes_behind() {
+    none_is_lost("mode = \"write-behind\"");
+}
+
+#[test]
+fn ten_upgrades_lose_nothing_of_a_server_that_writes_through() {
+    none_is_lost("mode = \"write-through\"");
+}
+
+#[test]
+fn registrations_are_in_the_store_after_an_upgrade() {
+    let mut chain = Chain::start("server.domains = [\"127.0.0.1\"]\n");
+    let register = |chain: &Chain, name: &str| {
+        let phone = phone();
+        let local = phone.local_addr().expect("bound");
+        let request = format!(
+            "REGISTER sip:127.0.0.1 SIP/2.0\nFrom: <sip:{name}@127.0.0.1>;tag=2\nTo: <sip:{name}@127.0.0.1>\n\
+             Call-ID: {name}\nCSeq: 1 REGISTER\nContact: <sip:{name}@{local}>\nExpires: 600"
+        );
+        assert!(chain.server.ask(&phone, &request).starts_with("SIP/2.0 200 "));
+    };
+    register(&chain, "before");
+    chain.upgrade(&[]);
+    register(&chain, "after");
+    let pid = chain.pids[1].to_string();
+    Command::new("kill").args(["-s", "KILL", &pid]).status().expect("kill runs");
+    assert_eq!(chain.server.ended(), Some(0), "the first process ends by itself");
+    chain.server.child = chain.server.folder.command(&["serve"]).stderr(Stdio::null()).spawn().expect("it starts");
+    let server = &chain.server;
+    server.until("both are loaded", || {
+        server.folder.run(&["ctl", "status"]).code == Some(0) && server.status()["addresses"] == 2
+    });
+}
+
+/// A server that sends calls to a gateway, the gateway, and a caller.
+fn with_gateway() -> (Chain, End, End) {
+    let gateway = End::new();
+    let route = format!("[[route]]\ntargets = [\"{}\"]\n", gateway.uri());
+    (Chain::start(&format!("server.domains = [\"example.com\"]\n{route}")), gateway, End::new())
+}
+
+#[test]
+fn a_call_that_rings_is_answered_after_two_upgrades() {
+    let (mut chain, gateway, caller) = with_gateway();
+    let invite =
+        |chain: &Chain| caller.request(&chain.server, "INVITE sip:+431@pstn.example", "", "answered", "1 INVITE", "");
+    invite(&chain);
+    let request = gateway.receive("INVITE");
+    gateway.answer(&request, "180 Ringing");
+    caller.receive("180");
+    chain.upgrade(&[]);
+    // A retransmission belongs to the process that has the call.
+    invite(&chain);
+    caller.receive("180");
+    chain.upgrade(&[]);
+    assert_eq!(chain.server.status()["takeover"]["predecessors"].as_array().map(Vec::len), Some(2));
+    gateway.answer(&request, "200 OK");
+    let (answer, _) = caller.receive("200");
+    assert!(answer.contains("Call-ID: answered\r\n"));
+    let route = answer.lines().find_map(|line| line.strip_prefix("Record-Route: "));
+    let route = route.map(|route| format!("Route: {route}\n")).unwrap_or_default();
+    caller.request(&chain.server, &format!("ACK {}", gateway.uri()), ";tag=g", "answered", "1 ACK", &route);
+    gateway.receive("ACK");
+    caller.request(&chain.server, &format!("BYE {}", gateway.uri()), ";tag=g", "answered", "2 BYE", &route);
+    let bye = gateway.receive("BYE");
+    gateway.answer(&bye, "200 OK");
+    caller.receive("200");
+    assert!(gateway.glance().is_none_or(|(text, _)| !text.starts_with("INVITE")), "one call");
+}
+
+#[test]
+fn a_call_that_rings_is_cancelled_after_an_upgrade() {
+    let (mut chain, gateway, caller) = with_gateway();
+    caller.request(&chain.server, "INVITE sip:+431@pstn.example", "", "cancelled", "1 INVITE", "");
+    let request = gateway.receive("INVITE");
+    gateway.answer(&request, "180 Ringing");
+    caller.receive("180");
+    chain.upgrade(&[]);
+    // A CANCEL has the branch of its INVITE.
+    let via = |text: &str| text.replace("z9hG4bKcancelled1CANCEL", "z9hG4bKcancelled1INVITE");
+    let cancel = format!(
+        "CANCEL sip:+431@pstn.example SIP/2.0\nVia: SIP/2.0/UDP {};branch=z9hG4bKcancelled1CANCEL\nMax-Forwards: 70\n\
+         From: <sip:alice@example.com>;tag=a\nTo: <sip:+431@pstn.example>\nCall-ID: cancelled\nCSeq: 1 CANCEL\n\
+         Content-Length: 0\n\n",
+        caller.address
+    );
+    caller.send(chain.server.address, &via(&cancel));
+    caller.receive("200");
+    let cancel = gateway.receive("CANCEL");
+    gateway.answer(&cancel, "200 OK");
+    gateway.answer(&request, "487 Request Terminated");
+    caller.receive("487");
+    gateway.receive("ACK");
+}
+
+/// Sends a request on a connection; returns the response.
+fn ask_on(mut stream: &TcpStream, head: &str) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+    let (start, rest) = head.split_once('\n').expect("a start line");
+    let local = stream.local_addr().expect("connected");
+    let via = format!("Via: SIP/2.0/TCP {local};branch=z9hG4bK-{}", head.len());
+    let text = format!("{start}\n{via}\n{rest}\nMax-Forwards: 70\nContent-Length: 0\n\n").replace('\n', "\r\n");
+    stream.write_all(text.as_bytes()).expect("sent");
+    let mut buffer = [0; 4096];
+    let length = stream.read(&mut buffer).expect("a response");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+#[test]
+fn a_phone_keeps_its_connection_across_upgrades_until_it_is_told_to_close_it() {
+    let tcp = free_address();
+    let mut chain = Chain::start("server.domains = [\"127.0.0.1\"]\n");
+    let config = chain.server.folder.read("strowger.toml").replace("\"udp:", &format!("\"tcp:{tcp}\", \"udp:"));
+    chain.server.folder.write("strowger.toml", &config);
+    chain.server.folder.run(&["ctl", "reload"]).ok();
+    let phone = TcpStream::connect(tcp).expect("it listens");
+    let register = "REGISTER sip:127.0.0.1 SIP/2.0\nFrom: <sip:p@127.0.0.1>;tag=2\nTo: <sip:p@127.0.0.1>\nCall-ID: p\n\
+                    CSeq: 1 REGISTER\nContact: <sip:p@127.0.0.1:9;transport=tcp>\nExpires: 600";
+    assert!(ask_on(&phone, register).starts_with("SIP/2.0 200 "));
+    for round in 0..2 {
+        chain.upgrade(&[]);
+        assert!(
+            ask_on(&phone, &format!("{}\nX-Round: {round}", options(&chain.server))).starts_with("SIP/2.0 200 "),
+            "the phone asks"
+        );
+    }
+    // A call reaches the phone on its connection, which the first process has.
+    let caller = End::new();
+    caller.request(&chain.server, "INVITE sip:p@127.0.0.1", "", "to-tcp", "1 INVITE", "");
+    let mut buffer = [0; 4096];
+    let length = (&phone).read(&mut buffer).expect("an INVITE");
+    let invite = String::from_utf8_lossy(&buffer[..length]).into_owned();
+    assert!(invite.starts_with("INVITE "), "{invite}");
+    let kept = ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"];
+    let lines = invite.lines().filter(|line| kept.iter().any(|name| line.starts_with(&format!("{name}:"))));
+    let head: String = lines
+        .map(|line| if line.starts_with("To:") { format!("{line};tag=t\r\n") } else { format!("{line}\r\n") })
+        .collect();
+    let busy = format!("SIP/2.0 486 Busy Here\r\n{head}Content-Length: 0\r\n\r\n");
+    (&phone).write_all(busy.as_bytes()).expect("sent");
+    caller.receive("486");
+    let connections = |chain: &Chain| chain.server.status()["takeover"]["predecessors"][0]["connections"].as_u64();
+    chain.server.until("the first process reports", || connections(&chain) == Some(1));
+    // An upgrade that closes connections closes those of the first process too.
+    chain.upgrade(&["--close-connections"]);
+    // What is left before the end is the ACK.
+    (&phone).read_to_end(&mut Vec::new()).expect("the end");
+    let again = TcpStream::connect(tcp).expect("it listens");
+    assert!(ask_on(&again, &options(&chain.server)).starts_with("SIP/2.0 200 "));
+}
+
+#[test]
+fn the_process_before_ends_when_its_transactions_have() {
+    let mut chain = Chain::start("[timers]\nt1 = \"20ms\"\nt2 = \"40ms\"\nt4 = \"40ms\"\n");
+    assert!(chain.server.ask(&phone(), &options(&chain.server)).starts_with("SIP/2.0 200 "));
+    chain.upgrade(&[]);
+    assert_eq!(chain.server.ended(), Some(0));
+    until("the next one knows", || chain.server.status()["takeover"]["predecessors"] == Value::Array(Vec::new()));
+    assert!(chain.server.log().contains("ended"));
+}
+
+#[test]
+fn a_failed_upgrade_changes_nothing() {
+    let mut chain = Chain::start("");
+    let folder = chain.server.folder.path().to_owned();
+    let config = chain.server.folder.read("strowger.toml");
+    let program = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its owner");
+    };
+    let reason = chain.refused(&["--binary", "missing"]);
+    assert!(reason.contains("missing cannot be started: No such file"), "{reason}");
+    program("ends", "#!/bin/sh\nexit 3\n");
+    let reason = chain.refused(&["--binary", "ends"]);
+    assert!(reason.contains("it has ended with exit status: 3"), "{reason}");
+    program("hangs", "#!/bin/sh\nexec sleep 1000\n");
+    let reason = chain.refused(&["--binary", "hangs", "--wait", "200ms"]);
+    assert!(reason.contains("does not answer in time"), "{reason}");
+    for (change, expected) in [
+        (
+            config.replace("server.workers = 2", "server.workers = 3"),
+            "server.workers: 2 run, and the configuration has 3",
+        ),
+        (format!("server.key_file = \"none\"\n{config}"), "none does not exist"),
+        (format!("{config}overload.control = false\n"), "overload.control has changed"),
+        (config.replace("udp:", "tcp:"), "server.listen differs from the running server's"),
+        (format!("{config}store.mode = \"write-behind\"\n"), "store.mode: registrations are in write-through mode"),
+    ] {
+        chain.server.folder.write("strowger.toml", &change);
+        let reason = chain.refused(&[]);
+        assert!(reason.contains(expected), "{reason}");
+    }
+    chain.server.folder.write("strowger.toml", &config);
+    fs::rename(folder.join("data").join("key"), folder.join("key")).expect("there is a key");
+    let reason = chain.refused(&[]);
+    assert!(reason.contains("another key than the running server"), "{reason}");
+    fs::rename(folder.join("key"), folder.join("data").join("key")).expect("it is put back");
+    // After all this an upgrade succeeds, and so does one to the program before.
+    chain.upgrade(&[]);
+    chain.upgrade(&["--binary", env!("CARGO_BIN_EXE_strowger")]);
+    let log = chain.server.log();
+    assert!(log.contains("took over from process"), "{log}");
+}
