@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use crate::audit;
 use crate::cdr::Cdr;
 use crate::exporters::EndedCalls;
+use crate::passed_calls::PassedCalls;
 use crate::security_log::SecurityLog;
 use crate::status;
 use crate::text::clock;
@@ -83,7 +84,12 @@ fn lines(log: &Log) -> Lines {
 
 /// Writes events until all senders are gone; ended calls go to `cdr` and `calls`, and what is about security to
 /// `security`.
-pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr, calls: &EndedCalls, security: &SecurityLog) {
+pub(crate) fn events(
+    events: &Receiver<Event>,
+    (cdr, calls): (&Cdr, &EndedCalls),
+    security: &SecurityLog,
+    passed: &PassedCalls,
+) {
     let mut throttle = Throttle::default();
     loop {
         // What other threads report to `security` wakes nobody.
@@ -98,6 +104,9 @@ pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr, calls: &EndedCalls, se
                         let record = Arc::from(record);
                         calls.write(&record);
                         cdr.write(record);
+                    } else if let Event::CallTransferred(state) = &event
+                        && passed.pass(state)
+                    {
                     } else if !security.handle(&event) && throttle.admits(kind(&event), Instant::now()) {
                         write(event);
                     }
@@ -258,7 +267,9 @@ fn write(event: Event) {
             );
         }
         Event::CallTransferred(_) => {
-            tracing::error!("a call is not passed on: no process takes over; its call record will be missing");
+            tracing::error!(
+                "a call is not passed on: the process that has taken over does not read; its call record will be missing"
+            );
         }
         Event::CallNotTaken { reason } => {
             tracing::error!(

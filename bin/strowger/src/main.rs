@@ -37,6 +37,7 @@ mod memory;
 mod notify_server;
 mod operations;
 mod packet_times;
+mod passed_calls;
 mod plan;
 mod plot;
 mod probe;

@@ -37,12 +37,12 @@ use strowger_locate::NameCache;
 use strowger_net::{Clock, WebSocketContext};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, ListenerState, Listeners, Snapshot};
-use strowger_takeover::{Hello, PredecessorState, Relay, Section};
+use strowger_takeover::{Hello, PredecessorState, Relay};
 use strowger_worker::{
     Fleet, FleetConfig, FleetTimesReader, NONCE_STRIPES, Predecessors, Resolve, StreamLimits, TakenOver,
 };
 
-use self::inheritance::{FROZEN_AT, Inheritance, Inherited};
+use self::inheritance::{Inheritance, Inherited};
 use self::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
 use self::listeners::{ListenerSet, bind, listeners_of};
 use self::succession::{PredecessorRelay, Successor};
@@ -58,11 +58,12 @@ use crate::failure::Failure;
 use crate::freed_memory::FreedMemory;
 use crate::huge_pages::HugePages;
 use crate::log::LogHandle;
+use crate::passed_calls::PassedCalls;
 use crate::resolver::Resolver;
 use crate::running_config::RunningConfig;
 use crate::security_log::SecurityLog;
 use crate::segmentation::Segmentation;
-use crate::text::{count, size};
+use crate::text::count;
 use crate::tls::Certificates;
 use crate::trace::{ListenerNames, Traces};
 use crate::users::{DirectoryUpdate, Users};
@@ -198,6 +199,7 @@ struct Server {
     closes_connections: Arc<AtomicBool>,
     /// Set when that process has ended.
     is_alone: Arc<AtomicBool>,
+    passed_calls: PassedCalls,
 }
 
 impl Server {
@@ -280,7 +282,9 @@ impl Server {
             times: Arc::clone(&times),
         };
         let writer = Arc::clone(&cdr);
-        let log = spawn("events", move || log::events(&received, &writer, &ended_calls, &security))?;
+        let passed_calls = PassedCalls::default();
+        let passed = passed_calls.clone();
+        let log = spawn("events", move || log::events(&received, (&writer, &ended_calls), &security, &passed))?;
         // If there is another server, it answers there, and has the store too.
         let (mut served, mut opened) = (Some(served), (None, None));
         if inheritance.is_none()
@@ -385,6 +389,7 @@ impl Server {
             is_succeeded: false,
             closes_connections: Arc::default(),
             is_alone: Arc::default(),
+            passed_calls,
         };
         if let (Some(inheritance), Some(inherited), Some(served)) = (inheritance, inherited, served) {
             server.take_over(&inheritance, inherited, served)?;
@@ -399,9 +404,7 @@ impl Server {
             self.add_predecessor(process, relay, &keys, &mut known);
         }
         self.set_predecessors(known);
-        for Section { name, version, bytes } in inherited.sections.iter().filter(|section| section.name != FROZEN_AT) {
-            tracing::info!("{} of {name} (format {version}) are not known to this version", size(bytes.len() as u64));
-        }
+        self.import_sections(&inherited.sections)?;
         inheritance.await_decision()?;
         self.fleet.thaw();
         let frozen = self.clock.now().saturating_since(inherited.frozen_at);

@@ -13,14 +13,17 @@ use strowger_net::{
     BufferSizes, Clock, StreamSocket, TcpListener as SipListener, TlsContext, UdpSocket, WebSocketContext,
 };
 use strowger_registrar::{Locations, Policy, Record};
+use strowger_shard::ImportedState;
 use strowger_takeover::{
     Channel, Go, Hello, ListenerInfo, PROTOCOL, PredecessorState, Reply, Section, State, StateReceiver, receive_go,
     send_reply,
 };
 use strowger_worker::{ListenerHandover, Socket};
 
+use super::Server;
 use crate::failure::Failure;
 use crate::segmentation::Segmentation;
+use crate::text::{count, size};
 
 /// Time for the other process to say what it hands over, and to decide.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
@@ -29,6 +32,8 @@ const STATE_LIMIT: Duration = Duration::from_secs(120);
 /// Names of descriptors that belong to no worker.
 pub(super) const CONTROL: &str = "control";
 pub(super) const ADMINISTRATION: &str = "administration";
+/// Names of the sections with the calls of a shard begin so.
+pub(super) const CALLS: &str = "calls-";
 /// Name of the section with the time at which the other process has stopped reading.
 pub(super) const FROZEN_AT: &str = "frozen-at";
 
@@ -200,6 +205,32 @@ impl Inheritance {
             Go::Go => Ok(()),
             Go::Abort => Err(Failure::No("the running server goes on by itself".to_owned())),
         }
+    }
+}
+
+impl Server {
+    /// Takes over the state of parts that outlive transactions.
+    pub(super) fn import_sections(&self, sections: &[Section]) -> Result<(), Failure> {
+        let mut all = ImportedState::default();
+        for Section { name, version, bytes } in sections.iter().filter(|section| section.name != FROZEN_AT) {
+            if !name.starts_with(CALLS) {
+                tracing::info!(
+                    "{} of {name} (format {version}) are not known to this version",
+                    size(bytes.len() as u64)
+                );
+                continue;
+            }
+            match self.fleet.import_state(bytes) {
+                Some(Ok(imported)) => all.add(&imported),
+                Some(Err(error)) => return Err(Failure::No(format!("the takeover has failed: {error}"))),
+                None => return Err(Failure::No("the takeover has failed: a worker is stalled".to_owned())),
+            }
+        }
+        if all.refused > 0 {
+            tracing::error!("{} are not tracked: there is no room for them", count(all.refused as u64, "call"));
+        }
+        tracing::info!("took over {}", count(all.calls as u64, "call"));
+        Ok(())
     }
 }
 

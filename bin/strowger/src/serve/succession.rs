@@ -16,9 +16,9 @@ use strowger_shard::{ListenerState, PROCESS_NUMBERS};
 use strowger_takeover::{
     Channel, Go, Hello, ListenerInfo, PROTOCOL, Relay, RelayEnd, RelayFrame, Reply, Section, StateSender, receive_reply,
 };
-use strowger_worker::{MAX_PREDECESSORS, ProcessLink};
+use strowger_worker::{MAX_PREDECESSORS, ProcessLink, RelayInlet};
 
-use super::inheritance::{ADMINISTRATION, CONTROL, FROZEN_AT, origin_of};
+use super::inheritance::{ADMINISTRATION, CALLS, CONTROL, FROZEN_AT, origin_of};
 use super::{DRAIN_LIMIT, DRAIN_TICK, Message, Server};
 use crate::admin::AdminListener;
 use crate::text::count;
@@ -282,6 +282,8 @@ impl Server {
         let deadline = Instant::now() + HANDOVER_LIMIT;
         let handover = self.fleet.hand_over(HANDOVER_LIMIT)?;
         phases.end("collect transactions");
+        let calls = self.fleet.export_states().ok_or("a worker is stalled")?;
+        phases.end("collect calls");
         let mut state = StateSender::new(&successor.channel, deadline);
         state.fleet(&handover).map_err(text)?;
         for (process, relay) in self.stop_relays() {
@@ -312,6 +314,10 @@ impl Server {
         let frozen_at =
             Section { name: FROZEN_AT.to_owned(), version: 1, bytes: frozen_at.as_nanos().to_le_bytes().into() };
         state.section(&frozen_at).map_err(text)?;
+        for (shard, bytes) in calls.into_iter().enumerate() {
+            // Pieces of one name are one section.
+            state.section(&Section { name: format!("{CALLS}{shard}"), version: 1, bytes }).map_err(text)?;
+        }
         let bytes = state.complete().map_err(text)?;
         match receive_reply(&successor.channel, deadline).map_err(text)? {
             Reply::Prepared => {}
@@ -324,7 +330,7 @@ impl Server {
         let on_frame = move |frame: RelayFrame<'_>| match frame {
             RelayFrame::Message(kind, message) => inlet.pass(kind, message),
             RelayFrame::CloseConnections => closes_connections.store(true, Ordering::Release),
-            RelayFrame::Remaining { .. } => {}
+            RelayFrame::Remaining { .. } | RelayFrame::Call(_) => {}
         };
         let is_alone = Arc::clone(&self.is_alone);
         let relay = Relay::start(own, on_frame, move || is_alone.store(true, Ordering::Release)).map_err(system)?;
@@ -346,6 +352,10 @@ impl Server {
     fn relinquish(&mut self, relay: Relay, closes_connections: bool) {
         let link: Arc<dyn ProcessLink> = Arc::new(relay.link());
         self.fleet.release(&link, closes_connections);
+        self.passed_calls.set_successor(relay.link());
+        if !self.fleet.pass_on_calls() {
+            tracing::warn!("a worker does not know that another process has its calls: it is stalled");
+        }
         if let Some(control) = self.control.take() {
             control.abandon();
         }
@@ -418,6 +428,17 @@ pub(super) fn log(report: &UpgradeReport) {
     );
 }
 
+/// Takes over a call that an earlier process has set up.
+fn import_call(inlet: &RelayInlet, state: &[u8]) {
+    let why = match inlet.import_call(state) {
+        Some(Ok(imported)) if imported.refused == 0 => return,
+        Some(Ok(_)) => "there is no room for it".to_owned(),
+        Some(Err(error)) => error.to_string(),
+        None => "its worker is stalled".to_owned(),
+    };
+    tracing::error!("a call of an earlier process is not tracked, and its call record will be missing: {why}");
+}
+
 /// A process before this one that still has transactions.
 pub(super) struct PredecessorRelay {
     pub(super) process: u8,
@@ -483,6 +504,7 @@ impl Server {
         let on_frame = move |frame: RelayFrame<'_>| match frame {
             RelayFrame::Message(kind, message) => inlet.pass(kind, message),
             RelayFrame::CloseConnections => {}
+            RelayFrame::Call(state) => import_call(&inlet, state),
             RelayFrame::Remaining { transactions, connections } => {
                 reported.0.store(transactions, Ordering::Relaxed);
                 reported.1.store(connections, Ordering::Relaxed);

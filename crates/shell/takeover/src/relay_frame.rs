@@ -17,6 +17,8 @@ const KINDS: [RelayKind; 5] =
 
 /// Number of a frame with what remains.
 const REMAINING: u8 = 0;
+/// Number of a frame with a call.
+const CALL: u8 = u8::MAX - 1;
 /// Number of a frame that asks for the end of all connections.
 const CLOSE_CONNECTIONS: u8 = u8::MAX;
 
@@ -39,6 +41,8 @@ pub enum RelayFrame<'m> {
     },
     /// Close all connections.
     CloseConnections,
+    /// The state of a call that the sender has set up, for its shard.
+    Call(&'m [u8]),
 }
 
 impl<'m> RelayFrame<'m> {
@@ -47,6 +51,10 @@ impl<'m> RelayFrame<'m> {
         let (kind, message) = match self {
             Self::Message(kind, message) => (kind, message),
             Self::CloseConnections => return out.push(CLOSE_CONNECTIONS),
+            Self::Call(state) => {
+                out.push(CALL);
+                return out.extend_from_slice(state);
+            }
             Self::Remaining { transactions, connections } => {
                 out.push(REMAINING);
                 out.extend_from_slice(&transactions.to_le_bytes());
@@ -82,6 +90,9 @@ impl<'m> RelayFrame<'m> {
         let kind = u8::from_le_bytes(take(&mut frame)?);
         if kind == CLOSE_CONNECTIONS {
             return frame.is_empty().then_some(Self::CloseConnections);
+        }
+        if kind == CALL {
+            return (frame.len() <= MAX_RELAYED_BYTES).then_some(Self::Call(frame));
         }
         if kind == REMAINING {
             let transactions = u64::from_le_bytes(take(&mut frame)?);
@@ -165,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_again(bytes: Vec<u8>, kind in 0..8_u8) {
+        fn what_is_read_is_written_again(bytes: Vec<u8>, kind in prop_oneof![0..8_u8, CALL..=u8::MAX]) {
             let mut frame = vec![kind];
             frame.extend_from_slice(&bytes);
             if let Some(read) = RelayFrame::read(&frame) {

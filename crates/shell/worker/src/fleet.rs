@@ -55,7 +55,7 @@ pub use takeover::RelayInlet;
 pub use updates::PreparedSockets;
 
 use strowger_registrar::Locations;
-use strowger_shard::{Event, ImportedState, ProvenSources, Snapshot, StateError, shard_of_state};
+use strowger_shard::{Event, ImportedState, ProvenSources, Snapshot, StateError};
 
 /// Number of shards per worker: enough to move load between workers in small steps.
 pub const SHARDS_PER_WORKER: u16 = 16;
@@ -428,7 +428,7 @@ impl Fleet {
 
     /// Returns what the shards of another process need, in the order of the shards; `None` if a worker does not answer
     /// in time. Nothing changes: after the other process has [taken all over](Self::import_state), call
-    /// [`hand_over`](Self::hand_over) before the next message is read.
+    /// [`pass_on_calls`](Self::pass_on_calls) before the next message is read.
     #[must_use]
     pub fn export_states(&self) -> Option<Vec<Vec<u8>>> {
         let answers = self.query_workers(WorkerQuery::ExportStates);
@@ -448,18 +448,13 @@ impl Fleet {
     ///
     /// If the state cannot be read here; the reason says why.
     pub fn import_state(&self, state: &[u8]) -> Option<Result<ImportedState, StateError>> {
-        let Some(shard) = shard_of_state(state) else { return Some(Err(StateError::Malformed)) };
-        if shard.0 >= self.tables.locations.shards() {
-            return Some(Err(StateError::OtherShard(shard)));
-        }
-        let state: Arc<[u8]> = state.into();
-        let answers = self.query_workers(|reply| WorkerQuery::ImportState(Arc::clone(&state), reply));
-        answers.into_iter().flatten().flatten().next()
+        takeover::import_state(&self.handles, self.tables.locations.shards(), state)
     }
 
     /// Lets the shards know that another process has taken over what [`export_states`](Self::export_states) returned.
+    /// Calls that are set up from here on are passed on ([`Event::CallTransferred`](strowger_shard::Event::CallTransferred)).
     /// Returns whether all workers have answered in time.
-    pub fn hand_over(&self) -> bool {
+    pub fn pass_on_calls(&self) -> bool {
         self.query_workers(WorkerQuery::HandOver).into_iter().all(|answer| answer.is_some())
     }
 

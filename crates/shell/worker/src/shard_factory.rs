@@ -187,7 +187,20 @@ impl DefaultShardFactory {
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));
         let (shedding, neighbours) = (Arc::default(), Arc::new(Neighbours::new(seed)));
-        Self { clock, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering, process: 0 }
+        Self {
+            clock,
+            seed,
+            ring,
+            locations,
+            nonces,
+            names,
+            outages,
+            proven,
+            shedding,
+            neighbours,
+            steering,
+            process: 0,
+        }
     }
 
     /// Sets the number of the process.

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use strowger_shard::{ImportedState, StateError, shard_of_state};
 
 use super::Fleet;
 use crate::calls::WorkerQuery;
@@ -18,13 +21,34 @@ use crate::worker_handle::{WorkerHandle, WorkerUpdate};
 /// Interval at which workers are asked whether everything that they have read is done.
 const QUIET_TICK: Duration = Duration::from_micros(200);
 
+/// How often a call is offered to a shard that is moving, and the pause between two attempts.
+const IMPORT_ATTEMPTS: u32 = 20;
+const IMPORT_PAUSE: Duration = Duration::from_millis(5);
+
 /// Passes messages of the process that has the sockets to the workers of this one.
 #[derive(Clone, Debug)]
 pub struct RelayInlet {
     handles: Vec<Arc<WorkerHandle>>,
+    shards: u16,
 }
 
 impl RelayInlet {
+    /// Takes over a call that the other process has set up; see [`Fleet::import_state`].
+    ///
+    /// # Errors
+    /// If it cannot be read here.
+    pub fn import_call(&self, state: &[u8]) -> Option<Result<ImportedState, StateError>> {
+        // A shard that moves to another worker arrives within a few rounds.
+        for _ in 0..IMPORT_ATTEMPTS {
+            let imported = import_state(&self.handles, self.shards, state);
+            if imported.is_some() {
+                return imported;
+            }
+            thread::sleep(IMPORT_PAUSE);
+        }
+        None
+    }
+
     /// Passes a message to its worker, or drops and counts it if too many wait.
     pub fn pass(&self, kind: RelayKind, message: RelayedMessage<'_>) {
         let closed = match (kind, message.flow.connection) {
@@ -100,7 +124,7 @@ impl Fleet {
             if all.registers > 0 {
                 commit();
             }
-            std::thread::sleep(QUIET_TICK);
+            thread::sleep(QUIET_TICK);
         }
     }
 
@@ -152,7 +176,7 @@ impl Fleet {
     /// Returns the inlet for messages that the process after this one receives.
     #[must_use]
     pub fn relay_inlet(&self) -> RelayInlet {
-        RelayInlet { handles: self.handles.clone() }
+        RelayInlet { handles: self.handles.clone(), shards: self.tables.locations.shards() }
     }
 
     /// Sets the predecessors that still have transactions. Returns whether all workers know them in time; the others do
@@ -171,4 +195,19 @@ impl Fleet {
     fn query_within<T>(&self, deadline: Instant, make_query: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
         crate::worker_handle::query_workers_until(&self.handles, deadline, make_query)
     }
+}
+
+/// Gives the state of a shard of another process to the shard here; see [`Fleet::import_state`].
+pub(super) fn import_state(
+    handles: &[Arc<WorkerHandle>],
+    shards: u16,
+    state: &[u8],
+) -> Option<Result<ImportedState, StateError>> {
+    let Some(shard) = shard_of_state(state) else { return Some(Err(StateError::Malformed)) };
+    if shard.0 >= shards {
+        return Some(Err(StateError::OtherShard(shard)));
+    }
+    let state: Arc<[u8]> = state.into();
+    let query = |reply| WorkerQuery::ImportState(Arc::clone(&state), reply);
+    crate::worker_handle::query_workers(handles, query).into_iter().flatten().flatten().next()
 }
