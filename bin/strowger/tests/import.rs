@@ -96,7 +96,7 @@ fn all_tables_are_imported_once_and_bad_rows_reported() {
 fn the_next_server_start_has_the_imported_registrations() {
     let folder = folder();
     import(&folder, &[]);
-    let address = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
+    let address = fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
     let address = address.split("udp:").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
     let mut server = Server::started_by(folder.command(&["serve"]), folder, address.parse().expect("an address"));
     let listed = server.folder.run(&["ctl", "registrations", "--json"]).json();

@@ -33,7 +33,7 @@ pub(crate) struct NextHopResolver<'a> {
     pub(crate) is_secure: bool,
     pub(crate) choice: WeightedChoice<'a>,
     /// The address of who named the destination; `None` if the operator did.
-    pub(crate) named_by: Option<IpAddr>,
+    pub(crate) named_by: Option<&'a SocketAddr>,
     pub(crate) notes: &'a ResolutionNotes,
 }
 
@@ -111,7 +111,8 @@ impl NextHopResolver<'_> {
         let transport = named.unwrap_or(Transport::Udp);
         if let Some(address) = literal_address(uri, maddr, transport) {
             let reach = if named.is_some() { NextHopKind::AddressFixedTransport } else { NextHopKind::Address };
-            if self.is_guarded(address, None) {
+            // A URI with the address of a listener was routed to its user, or refused at the REGISTER.
+            if is_loopback(address) && self.is_forbidden(address, None) {
                 return Err(Status::FORBIDDEN);
             }
             let host = if transport.is_secure() { self.name_of(address) } else { None };
@@ -136,9 +137,9 @@ impl NextHopResolver<'_> {
         // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = sip.map_or(&binding.uri[..], |uri| uri.without_headers());
         // The phone has named its addresses, whoever calls it.
-        let by_phone = Self { named_by: Some(binding.flow.peer.ip()), ..*self };
+        let named_by = Some(&binding.flow.peer);
         if !binding.path.is_empty() {
-            return by_phone.resolve_path(&binding.path, request_uri, found);
+            return NextHopResolver { named_by, ..*self }.resolve_path(&binding.path, request_uri, found);
         }
         if let Some(holder) = binding.holder {
             let before = found.len();
@@ -151,7 +152,7 @@ impl NextHopResolver<'_> {
                 .for_each(|place| place.kind = NextHopKind::Shared);
             return Some(());
         }
-        let from = NextHopResolver { egress: binding.flow.listener, ..by_phone };
+        let from = NextHopResolver { egress: binding.flow.listener, named_by, ..*self };
         let by_flow = NextHopKind::Flow { status_if_gone: Status::TEMPORARILY_UNAVAILABLE };
         let same_transport = || {
             let named = sip.and_then(|uri| transport_of(uri).flatten());
@@ -475,7 +476,7 @@ impl NextHopResolver<'_> {
                 return Err(Status::TEMPORARILY_UNAVAILABLE);
             }
             Lookup::Miss => {
-                let (listener, named_by) = (self.egress, self.named_by);
+                let (listener, named_by) = (self.egress, self.named_by.map(SocketAddr::ip));
                 let to = NextHopAddress::Name { question: Box::new(question.clone()), listener, named_by };
                 found.push(next_hop(request_uri, to, reach));
                 return Ok(());
@@ -522,7 +523,9 @@ impl NextHopResolver<'_> {
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
         let is_out = |hop: &Hop| self.outages.is_out(self.now, &self.names.hop_to(hop, question));
         located.order(self.choice.number(), is_out, &mut hops);
-        hops.retain(|hop| !self.is_guarded(hop.address, Some(&question.host)));
+        hops.retain(|hop| {
+            !self.snapshot.is_own_address(hop.address) || !self.is_forbidden(hop.address, Some(&question.host))
+        });
         hops.into_iter().filter_map(|hop| self.flow_to(hop, Some(&question.host))).collect()
     }
 
@@ -540,18 +543,14 @@ impl NextHopResolver<'_> {
         }
     }
 
-    /// Returns whether an address is of this machine, and who named it must not choose such a one. `host` is the name that has
-    /// led there: that of a domain of ours leads its users' calls here.
-    fn is_guarded(&self, address: SocketAddr, host: Option<&[u8]>) -> bool {
-        let Some(by) = self.named_by else { return false };
-        // Nearly all addresses are elsewhere.
-        self.snapshot.is_own_address(address) && self.is_forbidden_to(by, address, host)
-    }
-
+    /// Returns whether who named an address of this machine must not choose such a one. `host` is the name that has led there:
+    /// that of a domain of ours leads its users' calls here.
+    // Nearly all addresses are elsewhere.
     #[cold]
-    fn is_forbidden_to(&self, by: IpAddr, address: SocketAddr, host: Option<&[u8]>) -> bool {
+    fn is_forbidden(&self, address: SocketAddr, host: Option<&[u8]>) -> bool {
+        let Some(by) = self.named_by.map(SocketAddr::ip) else { return false };
         let is_own_domain = host.is_some_and(|host| self.snapshot.domain(&Host::Name(host)).is_some());
-        let is_spiral = is_own_domain && !address.ip().to_canonical().is_loopback();
+        let is_spiral = is_own_domain && !is_loopback(address);
         if is_spiral || !self.snapshot.guards_itself_from(by) {
             return false;
         }
@@ -633,4 +632,8 @@ fn path_through(ring: &KeyRing, member: SocketAddr, flow: &Flow) -> SmallVec<[u8
 
 fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
     flow_token::verify(ring, uri.user?)
+}
+
+fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }

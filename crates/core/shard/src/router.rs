@@ -599,7 +599,7 @@ impl Router<'_> {
 
     pub(crate) fn hop_resolver(&self) -> NextHopResolver<'_> {
         let Self { now, snapshot, names, outages, ring, egress, is_secure, choice, named_by, notes, .. } = *self;
-        let named_by = Some(named_by.peer.ip());
+        let named_by = Some(&named_by.peer);
         NextHopResolver { now, snapshot, names, outages, ring, egress, is_secure, choice, named_by, notes }
     }
 }

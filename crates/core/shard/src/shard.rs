@@ -275,6 +275,7 @@ impl Shard {
             // Nothing waits for it any longer: this only removes the query from the list.
             return self.proxy.handle_resolved(now, query, Err(Status::BAD_GATEWAY));
         };
+        let named_by = named_by.map(|ip| SocketAddr::new(ip, 0));
         let notes = ResolutionNotes::default();
         let places = NextHopResolver {
             now,
@@ -285,7 +286,7 @@ impl Shard {
             egress: listener,
             is_secure: false,
             choice: WeightedChoice::Fixed(choice),
-            named_by,
+            named_by: named_by.as_ref(),
             notes: &notes,
         };
         let flows = places.flows_of(&question, answer);

@@ -18,6 +18,8 @@ impl Handler for Fake {
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
             Request::Unregister { .. }
             | Request::Calls { .. }
+            | Request::EndedCalls { .. }
+            | Request::Failures { .. }
             | Request::Follow { .. }
             | Request::CheckReload
             | Request::CallSetups
