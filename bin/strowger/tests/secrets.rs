@@ -228,6 +228,7 @@ fn a_check_warns_of_files_that_others_read_or_own() {
     change("data/strowger.db", 0o644);
     let none: Vec<String> = warnings();
     assert_eq!(none, Vec::<String>::new());
+    change("data/strowger.db", 0o600);
     folder.write("data/bans", "");
     change("data/bans", 0o644);
     change("data", 0o755);

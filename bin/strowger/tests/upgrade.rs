@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use common::end::End;
 use common::load::{assert_adds_up, number};
 use common::server::Server;
-use common::{CommandResult, PATIENCE, free_address, until};
+use common::{CommandResult, PATIENCE, free_address, poll, until};
 use serde_json::Value;
 
 /// A server that is upgraded, and all its processes.
@@ -149,7 +149,8 @@ fn registrations_are_in_the_store_after_an_upgrade() {
 fn with_gateway() -> (Chain, End, End) {
     let gateway = End::new();
     let route = format!("[[route]]\ntargets = [\"{}\"]\n", gateway.uri());
-    (Chain::start(&format!("server.domains = [\"example.com\"]\n{route}")), gateway, End::new())
+    let more = "server.domains = [\"example.com\"]\ncdr.file = \"calls.json\"\n";
+    (Chain::start(&format!("{more}{route}")), gateway, End::new())
 }
 
 #[test]
@@ -179,6 +180,43 @@ fn a_call_that_rings_is_answered_after_two_upgrades() {
     gateway.answer(&bye, "200 OK");
     caller.receive("200");
     assert!(gateway.glance().is_none_or(|(text, _)| !text.starts_with("INVITE")), "one call");
+    // It was set up by the first process, and ends in the third.
+    assert_eq!(records(&chain), ["answered"]);
+}
+
+/// Returns the Call-IDs in the file of call records, once there is one.
+fn records(chain: &Chain) -> Vec<String> {
+    let file = chain.server.folder.path().join("calls.json");
+    let lines = || fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'));
+    let text = poll(lines).expect("a call record");
+    let record = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+    text.lines().map(|line| record(line)["call_id"].as_str().expect("a Call-ID").to_owned()).collect()
+}
+
+#[test]
+fn a_call_is_listed_and_recorded_after_an_upgrade() {
+    let (mut chain, gateway, caller) = with_gateway();
+    caller.request(&chain.server, "INVITE sip:+431@pstn.example", "", "carried", "1 INVITE", "");
+    let request = gateway.receive("INVITE");
+    gateway.answer(&request, "200 OK");
+    let (answer, _) = caller.receive("200");
+    let route = answer.lines().find_map(|line| line.strip_prefix("Record-Route: "));
+    let route = route.map(|route| format!("Route: {route}\n")).unwrap_or_default();
+    caller.request(&chain.server, &format!("ACK {}", gateway.uri()), ";tag=g", "carried", "1 ACK", &route);
+    gateway.receive("ACK");
+    let calls = |chain: &Chain| chain.server.folder.run(&["ctl", "calls", "--json"]).json()["calls"].clone();
+    let before = calls(&chain);
+    assert_eq!(before.as_array().map(Vec::len), Some(1), "{before}");
+    chain.upgrade(&[]);
+    let after = calls(&chain);
+    assert_eq!((&after[0]["call_id"], &after[0]["state"]), (&"carried".into(), &"answered".into()), "{after}");
+    assert!(after[0]["age_s"].as_f64() >= before[0]["age_s"].as_f64(), "{before} {after}");
+    caller.request(&chain.server, &format!("BYE {}", gateway.uri()), ";tag=g", "carried", "2 BYE", &route);
+    let bye = gateway.receive("BYE");
+    gateway.answer(&bye, "200 OK");
+    caller.receive("200");
+    assert_eq!(records(&chain), ["carried"]);
+    assert_eq!(calls(&chain).as_array().map(Vec::len), Some(0));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use strowger_proxy::{ProxyCallbacks, Target};
 use strowger_registrar::Locations;
 use strowger_trunk::{ChallengedRequest, answer_challenge};
 
-use crate::next_hops::{ResolutionNotes, WeightedChoice};
+use crate::next_hops::{RefusedDestination, ResolutionNotes, WeightedChoice};
 use crate::router::Router;
 use crate::snapshot::Snapshot;
 use crate::uri_address::{is_one_host, peer_of};
@@ -30,7 +30,7 @@ pub(crate) struct ShardCallbacks<'a> {
     pub(crate) source: Flow,
     pub(crate) questions: &'a mut VecDeque<(QueryId, Name)>,
     /// An address of this machine to which the response would lead a call, and must not.
-    pub(crate) refused: Option<SocketAddr>,
+    pub(crate) refused: Option<RefusedDestination>,
 }
 
 impl ShardCallbacks<'_> {
@@ -70,7 +70,8 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
         let Some(uri) = Uri::parse(request_uri) else { return };
         if self.is_local_redirection(&uri) {
-            self.refused = uri.sip().and_then(peer_of).or(Some(LOCALHOST));
+            let address = uri.sip().and_then(peer_of).unwrap_or(LOCALHOST);
+            self.refused = Some(RefusedDestination { named_by: self.source.peer.ip(), address });
             return;
         }
         let notes = ResolutionNotes::default();

@@ -42,8 +42,15 @@ pub(crate) struct NextHopResolver<'a> {
 pub(crate) struct ResolutionNotes {
     /// A name whose cached answer is stale and must be resolved again.
     pub(crate) refresh: Cell<Option<Box<LocateQuery>>>,
-    /// An address of this machine that somebody elsewhere has named, and that is not used.
-    pub(crate) refused: Cell<Option<SocketAddr>>,
+    pub(crate) refused: Cell<Option<RefusedDestination>>,
+}
+
+/// An address of this machine that somebody elsewhere has named, and that is not used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RefusedDestination {
+    /// The address of who has named it.
+    pub(crate) named_by: IpAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl ResolutionNotes {
@@ -554,7 +561,7 @@ impl NextHopResolver<'_> {
         if is_spiral || !self.snapshot.guards_itself_from(by) {
             return false;
         }
-        self.notes.refused.set(Some(address));
+        self.notes.refused.set(Some(RefusedDestination { named_by: by, address }));
         true
     }
 

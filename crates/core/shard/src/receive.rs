@@ -220,8 +220,8 @@ impl Shard {
             }
         }
         let has_answered = self.drain_components(now, Some((message, &source)));
-        if let Some(address) = refused {
-            self.report_local_destination(Some(source.peer.ip()), address);
+        if let Some(refused) = refused {
+            self.report_local_destination(refused);
         }
         // A source that answers a BYE is already proven by its answer to the INVITE.
         if message.status().is_some_and(Status::is_success) && message.cseq().method != Method::Bye {

@@ -427,8 +427,8 @@ impl Shard {
         if let Some(name) = notes.refresh.take() {
             self.questions.push_back((CACHE_ONLY_QUERY, *name));
         }
-        if let Some(address) = notes.refused.take() {
-            self.report_local_destination(Some(request.source.peer.ip()), address);
+        if let Some(refused) = notes.refused.take() {
+            self.report_local_destination(refused);
         }
         match way {
             way @ (RouteDecision::Registrar | RouteDecision::Local) => way,

@@ -560,7 +560,7 @@ impl Router<'_> {
     /// Adds the next hop of a URI that leads to this machine, if a party of the call is there. Returns whether it is.
     #[cold]
     fn resolve_party(&self, uri: &SipUri<'_>, found: &mut NextHops) -> bool {
-        if !self.is_dialog_proven || !self.notes.refused.get().is_some_and(|address| self.is_party(address)) {
+        if !self.is_dialog_proven || !self.notes.refused.get().is_some_and(|refused| self.is_party(refused.address)) {
             return false;
         }
         self.notes.refused.set(None);

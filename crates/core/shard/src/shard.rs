@@ -1,6 +1,6 @@
 //! The interface of a shard: four functions over everything that it owns.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::boundary::{Counters, Event, Input, Inquiry, Output};
 use crate::callbacks::CACHE_ONLY_QUERY;
 use crate::ending::{BYE_USERS, Byes};
 use crate::media::MediaHook;
-use crate::next_hops::{NextHopResolver, ResolutionNotes, WeightedChoice};
+use crate::next_hops::{NextHopResolver, RefusedDestination, ResolutionNotes, WeightedChoice};
 use crate::pending_registers::PendingRegisters;
 use crate::probes::{PROBE_USERS, Probes};
 use crate::setup_times::DestinationTimes;
@@ -290,8 +290,8 @@ impl Shard {
             notes: &notes,
         };
         let flows = places.flows_of(&question, answer);
-        if let Some(address) = notes.refused.take() {
-            self.report_local_destination(named_by, address);
+        if let Some(refused) = notes.refused.take() {
+            self.report_local_destination(refused);
         }
         self.proxy.handle_resolved(now, query, flows);
     }
@@ -502,11 +502,10 @@ impl Shard {
 
     /// Reports that somebody elsewhere has named a destination that leads to this machine.
     #[cold]
-    pub(crate) fn report_local_destination(&mut self, named_by: Option<IpAddr>, address: SocketAddr) {
+    pub(crate) fn report_local_destination(&mut self, refused: RefusedDestination) {
+        let RefusedDestination { named_by: by, address } = refused;
         self.counters.local_destinations += 1;
-        if let Some(by) = named_by {
-            self.report(Event::LocalDestination { by, address });
-        }
+        self.report(Event::LocalDestination { by, address });
     }
 
     pub(crate) fn report(&mut self, event: Event) {

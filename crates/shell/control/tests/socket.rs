@@ -18,8 +18,6 @@ impl Handler for Fake {
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
             Request::Unregister { .. }
             | Request::Calls { .. }
-            | Request::EndedCalls { .. }
-            | Request::Failures { .. }
             | Request::Follow { .. }
             | Request::CheckReload
             | Request::CallSetups
@@ -35,6 +33,8 @@ impl Handler for Fake {
             | Request::AddTarget(_)
             | Request::RemoveTarget { .. }
             | Request::Bans { .. }
+            | Request::EndedCalls { .. }
+            | Request::Failures { .. }
             | Request::AddBan(_)
             | Request::RemoveBan { .. } => Response::Error("not in this test".to_owned()),
             Request::Reload => Response::Reloaded(Reloaded { result: "done".to_owned(), changes: Vec::new() }),

@@ -14,6 +14,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 /// Creates a file for the owner of its folder, readable and writable by the owner only.
 ///
@@ -61,7 +62,10 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     }
     let parent = folder_of(path);
     if parent != path {
-        create_folder(parent)?;
+        create_folder(parent).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Errno::NOTDIR.into(),
+            _ => error,
+        })?;
     }
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => {}
