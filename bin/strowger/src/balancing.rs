@@ -3,7 +3,7 @@
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use strowger_balancer::{Registry, Target, TargetId, TargetState};
+use strowger_balancer::{ImportedTargets, Registry, Target, TargetId, TargetState, TransferError};
 use strowger_control::config::Config;
 use strowger_control::config::values::{self, TargetSource, WeightedTarget};
 use strowger_control::dns::DnsResolver;
@@ -66,6 +66,18 @@ impl TargetManager {
         let balancing = Self { registry, lists, services, changes, sets, said, answers };
         balancing.report_empty(config, &refused);
         balancing
+    }
+
+    /// Returns the state of all targets, for a process that takes over.
+    pub(crate) fn export_targets(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.registry.export(&mut bytes);
+        bytes
+    }
+
+    /// Takes over the state of targets from the process before.
+    pub(crate) fn import_targets(&self, bytes: &[u8]) -> Result<ImportedTargets, TransferError> {
+        self.registry.import(bytes)
     }
 
     /// Returns the current sets.

@@ -32,6 +32,8 @@ const STATE_LIMIT: Duration = Duration::from_secs(120);
 /// Names of descriptors that belong to no worker.
 pub(super) const CONTROL: &str = "control";
 pub(super) const ADMINISTRATION: &str = "administration";
+/// Name of the section with the state of targets.
+pub(super) const TARGETS: &str = "targets";
 /// Names of the sections with the calls of a shard begin so.
 pub(super) const CALLS: &str = "calls-";
 /// Name of the section with the time at which the other process has stopped reading.
@@ -213,6 +215,11 @@ impl Server {
     pub(super) fn import_sections(&self, sections: &[Section]) -> Result<(), Failure> {
         let mut all = ImportedState::default();
         for Section { name, version, bytes } in sections.iter().filter(|section| section.name != FROZEN_AT) {
+            if name == TARGETS {
+                let imported = self.balancing.import_targets(bytes);
+                imported.map_err(|error| Failure::No(format!("the takeover has failed: {error}")))?;
+                continue;
+            }
             if !name.starts_with(CALLS) {
                 tracing::info!(
                     "{} of {name} (format {version}) are not known to this version",

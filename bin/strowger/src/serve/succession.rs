@@ -18,7 +18,7 @@ use strowger_takeover::{
 };
 use strowger_worker::{MAX_PREDECESSORS, ProcessLink, RelayInlet};
 
-use super::inheritance::{ADMINISTRATION, CALLS, CONTROL, FROZEN_AT, origin_of};
+use super::inheritance::{ADMINISTRATION, CALLS, CONTROL, FROZEN_AT, TARGETS, origin_of};
 use super::{DRAIN_LIMIT, DRAIN_TICK, Message, Server};
 use crate::admin::AdminListener;
 use crate::text::count;
@@ -314,6 +314,8 @@ impl Server {
         let frozen_at =
             Section { name: FROZEN_AT.to_owned(), version: 1, bytes: frozen_at.as_nanos().to_le_bytes().into() };
         state.section(&frozen_at).map_err(text)?;
+        let targets = Section { name: TARGETS.to_owned(), version: 1, bytes: self.balancing.export_targets() };
+        state.section(&targets).map_err(text)?;
         for (shard, bytes) in calls.into_iter().enumerate() {
             // Pieces of one name are one section.
             state.section(&Section { name: format!("{CALLS}{shard}"), version: 1, bytes }).map_err(text)?;
