@@ -69,6 +69,11 @@ impl FreedMemory {
         }
     }
 
+    /// Returns whether the load has fallen and memory is being given back.
+    pub(crate) fn has_load_fallen(&self) -> bool {
+        self.fallen.is_some()
+    }
+
     fn handle_count(&mut self, now: Instant, messages: u64) -> Option<Step> {
         let (_, before) = self.counted.replace((now, messages))?;
         let count = messages.wrapping_sub(before);

@@ -35,13 +35,13 @@ impl HugePages {
         Self { is_managed, is_disabled: is_managed }
     }
 
-    /// Enables huge pages once the process is large enough, and disables them once it is small again. The kernel converts
-    /// existing memory gradually.
-    pub(crate) fn update(&mut self) {
+    /// Enables huge pages once the process is large enough, and disables them once it is small again or its load has
+    /// fallen. The kernel converts existing memory gradually.
+    pub(crate) fn update(&mut self, has_load_fallen: bool) {
         if !self.is_managed {
             return;
         }
-        let should_be_disabled = should_be_disabled(self.is_disabled, private_bytes());
+        let should_be_disabled = has_load_fallen || should_be_disabled(self.is_disabled, private_bytes());
         if should_be_disabled != self.is_disabled && disable_transparent_huge_pages(should_be_disabled).is_ok() {
             self.is_disabled = should_be_disabled;
             tracing::debug!(is_disabled = self.is_disabled, "huge pages");
@@ -92,11 +92,13 @@ mod tests {
             return;
         }
         let are_disabled = || transparent_huge_pages_are_disabled().expect("the kernel answers");
-        pages.update();
+        pages.update(false);
         assert!(are_disabled(), "a test has no 64 MiB");
         let large = vec![1_u8; usize::try_from(WORTH_BYTES).expect("it fits")];
-        pages.update();
+        pages.update(false);
         assert!(!are_disabled());
+        pages.update(true);
+        assert!(are_disabled(), "what is returned stays so");
         drop(large);
     }
 }

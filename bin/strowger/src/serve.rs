@@ -457,7 +457,7 @@ impl Server {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    pages.update();
+                    pages.update(freed.has_load_fallen());
                     freed.update(Instant::now(), &self.fleet);
                     self.segmentation.update();
                     self.certificates.follow();
