@@ -305,12 +305,12 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(56_250))]
-#[bench::followed_call(args = (followed_call()), config = at_most(59_100))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(42_280))]
-#[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_600))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(56_520))]
+#[bench::followed_call(args = (followed_call()), config = at_most(59_420))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(42_480))]
+#[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_630))]
 #[bench::register(args = (refresh()), config = at_most(10_200))]
-#[bench::challenge(args = (challenged()), config = at_most(24_400))]
+#[bench::challenge(args = (challenged()), config = at_most(24_430))]
 fn shard(mut prepared: PreparedShard) -> (usize, PreparedShard) {
     (black_box(prepared.run()), prepared)
 }
