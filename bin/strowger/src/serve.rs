@@ -5,6 +5,7 @@
 
 mod bans;
 mod clusters;
+mod control_handler;
 mod inheritance;
 mod limits;
 mod listeners;
@@ -24,25 +25,20 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_auth::NonceWindows;
-use strowger_control::caller::Caller;
 use strowger_control::config::{self, Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, SendableTransports};
-use strowger_control::protocol::{
-    BackupReport, BackupRequest, Change, EndedCalls, Request, Response, Status, Takeover, TimingRequest, TraceRequest,
-    UpgradeReport, UpgradeRequest,
-};
-use strowger_control::socket::{ControlSocket, Handler, TimingSource, TraceSource};
+use strowger_control::protocol::{EndedCalls, Request, Response, Status, Takeover, UpgradeReport};
+use strowger_control::socket::{ControlSocket, Handler};
 use strowger_foundation::{TagKey, Transport};
 use strowger_locate::NameCache;
 use strowger_net::{Clock, WebSocketContext};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, ListenerState, Listeners, Snapshot};
-use strowger_takeover::{Hello, PredecessorState, Relay};
-use strowger_worker::{
-    Fleet, FleetConfig, FleetTimesReader, NONCE_STRIPES, Predecessors, Resolve, StreamLimits, TakenOver,
-};
+use strowger_takeover::{Hello, Relay};
+use strowger_worker::{Fleet, FleetConfig, NONCE_STRIPES, Predecessors, Resolve, StreamLimits, TakenOver};
 
-use self::inheritance::{Inheritance, Inherited};
+use self::control_handler::ControlHandler;
+use self::inheritance::Inheritance;
 use self::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
 use self::listeners::{ListenerSet, bind, listeners_of};
 use self::succession::{PredecessorRelay, Successor};
@@ -67,9 +63,7 @@ use crate::text::count;
 use crate::tls::Certificates;
 use crate::trace::{ListenerNames, Traces};
 use crate::users::{DirectoryUpdate, Users};
-use crate::{
-    audit, calls, check, former_names, gateways, key, log, packet_times, service_manager, status, web_sockets,
-};
+use crate::{calls, check, former_names, gateways, key, log, service_manager, status, web_sockets};
 
 /// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -81,10 +75,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 const QUEUE: usize = 64;
 /// Queue length for log events and ended calls.
 const EVENT_QUEUE: usize = 8192;
-/// Time that a client of the control socket waits for a response.
-const ANSWER_LIMIT: Duration = Duration::from_secs(9);
-/// Time that a client waits while another process takes over.
-const UPGRADE_LIMIT: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(meant: ConfigSource<'_>, takes_over: bool) -> Result<(), Failure> {
     let inheritance = if takes_over { Some(Inheritance::receive()?) } else { None };
@@ -395,38 +385,6 @@ impl Server {
             server.take_over(&inheritance, inherited, served)?;
         }
         Ok(server)
-    }
-
-    /// Goes on where the process before has stopped, once that has decided so.
-    fn take_over(&mut self, inheritance: &Inheritance, inherited: Inherited, served: Served) -> Result<(), Failure> {
-        let mut known = Predecessors::default();
-        for PredecessorState { process, relay, keys } in inherited.predecessors {
-            self.add_predecessor(process, relay, &keys, &mut known);
-        }
-        self.set_predecessors(known);
-        self.import_sections(&inherited.sections)?;
-        inheritance.await_decision()?;
-        self.fleet.thaw();
-        let frozen = self.clock.now().saturating_since(inherited.frozen_at);
-        // From here on, nobody else serves.
-        match open_for_operators(served, &self.config, (inherited.control, inherited.administration)) {
-            Ok((admin, control)) => (self.admin, self.control) = (admin, control),
-            Err(failure) => tracing::error!("nobody can control this process: {failure}"),
-        }
-        let hello = &inheritance.hello;
-        self.takeover = Some(Takeover {
-            from_version: hello.version.clone(),
-            from_pid: hello.pid,
-            frozen_us: u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),
-            predecessors: Vec::new(),
-        });
-        tracing::info!(
-            "took over from process {} of version {}: nothing was read for {:.1} ms",
-            hello.pid,
-            hello.version,
-            frozen.as_secs_f64() * 1000.0
-        );
-        Ok(())
     }
 
     /// Runs until a signal ends the server and its transactions.
@@ -756,69 +714,4 @@ fn forward_signals(messages: SyncSender<Message>) -> Result<(), Failure> {
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
     spawned.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
-}
-
-/// Passes requests of the control socket to the thread that owns the server.
-struct ControlHandler {
-    messages: SyncSender<Message>,
-    traces: Traces,
-    /// Set once loading has started.
-    backups: Arc<OnceLock<DurableStore>>,
-    /// Set once the workers have started.
-    times: Arc<OnceLock<FleetTimesReader>>,
-    /// Held during an upgrade.
-    upgrading: Mutex<()>,
-}
-
-impl ControlHandler {
-    /// Asks the thread that owns the server.
-    fn ask<T>(&self, limit: Duration, message: impl FnOnce(SyncSender<T>) -> Message) -> Result<T, String> {
-        let (reply, answer) = mpsc::sync_channel(1);
-        let ended = || "the server is stopping, or too busy".to_owned();
-        self.messages.try_send(message(reply)).map_err(|_| ended())?;
-        answer.recv_timeout(limit).map_err(|_| ended())
-    }
-}
-
-impl Handler for ControlHandler {
-    fn handle(&self, request: Request) -> Response {
-        let (reply, answer) = mpsc::sync_channel(1);
-        let ended = || Response::Busy("the server is stopping".to_owned());
-        match self.messages.try_send(Message::Request(request, reply)) {
-            Ok(()) => answer.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| ended()),
-            Err(mpsc::TrySendError::Full(_)) => Response::Busy("too many concurrent requests; try again".to_owned()),
-            Err(mpsc::TrySendError::Disconnected(_)) => ended(),
-        }
-    }
-
-    fn trace(&self, request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
-        self.traces.start(request)
-    }
-
-    fn timing(&self, request: &TimingRequest) -> Result<Box<dyn TimingSource>, String> {
-        packet_times::measure(self.times.get().ok_or("the server is starting; try again")?, request)
-    }
-
-    fn backup(&self, request: &BackupRequest, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
-        let durable = self.backups.get().ok_or("the server is starting; try again")?;
-        durable.backup(request, progress)
-    }
-
-    fn upgrade(&self, request: &UpgradeRequest) -> Result<UpgradeReport, String> {
-        let Ok(_turn) = self.upgrading.try_lock() else { return Err("another upgrade is under way".to_owned()) };
-        let store = self.backups.get().ok_or("the server is starting; try again")?;
-        if request.close_connections {
-            self.ask(ANSWER_LIMIT, Message::CloseEarlierConnections)?;
-        }
-        self.ask(ANSWER_LIMIT, Message::Greeting)??;
-        // What must be read of the journal while nothing else is done is short then.
-        store.checkpoint().map_err(|why| format!("the registrations cannot be brought into the database: {why}"))?;
-        let hello = self.ask(ANSWER_LIMIT, Message::Greeting)??;
-        let successor = Box::new(Successor::start(request, hello)?);
-        self.ask(UPGRADE_LIMIT, |reply| Message::HandOver(successor, reply))?
-    }
-
-    fn audit(&self, caller: &Caller, change: &Change, failure: Option<&str>) {
-        audit::write(caller, change, failure);
-    }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use strowger_control::config::Config;
+use strowger_control::protocol::Takeover;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_net::{
     BufferSizes, Clock, StreamSocket, TcpListener as SipListener, TlsContext, UdpSocket, WebSocketContext,
@@ -18,9 +19,10 @@ use strowger_takeover::{
     Channel, Go, Hello, ListenerInfo, PROTOCOL, PredecessorState, Reply, Section, State, StateReceiver, receive_go,
     send_reply,
 };
-use strowger_worker::{ListenerHandover, Socket};
+use strowger_worker::{ListenerHandover, Predecessors, Socket};
 
-use super::Server;
+use super::{Server, open_for_operators};
+use crate::admin::Served;
 use crate::failure::Failure;
 use crate::segmentation::Segmentation;
 use crate::text::{count, size};
@@ -211,8 +213,45 @@ impl Inheritance {
 }
 
 impl Server {
+    /// Goes on where the process before has stopped, once that has decided so.
+    pub(super) fn take_over(
+        &mut self,
+        inheritance: &Inheritance,
+        inherited: Inherited,
+        served: Served,
+    ) -> Result<(), Failure> {
+        let mut known = Predecessors::default();
+        for PredecessorState { process, relay, keys } in inherited.predecessors {
+            self.add_predecessor(process, relay, &keys, &mut known);
+        }
+        self.set_predecessors(known);
+        self.import_sections(&inherited.sections)?;
+        inheritance.await_decision()?;
+        self.fleet.thaw();
+        let frozen = self.clock.now().saturating_since(inherited.frozen_at);
+        // From here on, nobody else serves.
+        match open_for_operators(served, &self.config, (inherited.control, inherited.administration)) {
+            Ok((admin, control)) => (self.admin, self.control) = (admin, control),
+            Err(failure) => tracing::error!("nobody can control this process: {failure}"),
+        }
+        let hello = &inheritance.hello;
+        self.takeover = Some(Takeover {
+            from_version: hello.version.clone(),
+            from_pid: hello.pid,
+            frozen_us: u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),
+            predecessors: Vec::new(),
+        });
+        tracing::info!(
+            "took over from process {} of version {}: nothing was read for {:.1} ms",
+            hello.pid,
+            hello.version,
+            frozen.as_secs_f64() * 1000.0
+        );
+        Ok(())
+    }
+
     /// Takes over the state of parts that outlive transactions.
-    pub(super) fn import_sections(&self, sections: &[Section]) -> Result<(), Failure> {
+    fn import_sections(&self, sections: &[Section]) -> Result<(), Failure> {
         let mut all = ImportedState::default();
         for Section { name, version, bytes } in sections.iter().filter(|section| section.name != FROZEN_AT) {
             if name == TARGETS {
