@@ -8,6 +8,38 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use clap::Args;
+
+/// Option of a benchmark that names the server.
+#[derive(Args, Clone, Debug)]
+pub struct BinaryArgument {
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+}
+
+impl BinaryArgument {
+    /// Returns its path, as [`strowger`] does.
+    ///
+    /// # Panics
+    /// As [`strowger`].
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        strowger(self.binary.as_ref())
+    }
+
+    /// Returns its path, as [`existing_strowger`] does.
+    ///
+    /// # Errors
+    /// If there is no such file.
+    ///
+    /// # Panics
+    /// As [`strowger`].
+    pub fn existing_path(&self) -> Result<PathBuf, String> {
+        existing_strowger(self.binary.as_ref())
+    }
+}
+
 /// Returns the path of the server binary: `named`, else `STROWGER_BIN`, else `strowger` beside this program.
 ///
 /// # Panics

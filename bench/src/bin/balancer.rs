@@ -17,7 +17,7 @@ use strowger_bench::balancer::table::{self, AT};
 use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::callgrind::Counts;
 use strowger_bench::namespace::{Namespace, enter};
-use strowger_bench::programs;
+use strowger_bench::programs::{self, BinaryArgument};
 use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
@@ -92,9 +92,8 @@ struct Arguments {
     /// File in which results are saved for another run [default: balancer.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File for the tables, in addition to standard output [default: bench/BALANCER.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -145,7 +144,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Self {
-        let binary = programs::strowger(arguments.binary.as_ref());
+        let binary = arguments.binary.path();
         if arguments.quick {
             (arguments.rounds, arguments.warm_up, arguments.seconds) = (1, 1, 2);
             (arguments.targets, arguments.loads, arguments.other_loads) = (vec![8], vec![AT], vec![AT]);

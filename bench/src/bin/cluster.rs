@@ -15,7 +15,7 @@ use strowger_bench::cluster::engine::{self, Kind};
 use strowger_bench::cluster::results::Results;
 use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
 use strowger_bench::namespace::enter;
-use strowger_bench::programs;
+use strowger_bench::programs::{self, BinaryArgument};
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
 use strowger_bench::runner::{Run, RunArguments, Runner, exit_code};
@@ -84,9 +84,8 @@ struct Arguments {
     /// Folder for files of servers and engines, on a disk [default: the system's folder for temporary files]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File of the page; tables and plots go beside it [default: bench/CLUSTER.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -132,7 +131,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::existing_strowger(arguments.binary.as_ref())?;
+        let binary = arguments.binary.existing_path()?;
         if arguments.run.mode.quick {
             (arguments.seconds, arguments.warm_up, arguments.users) = (1, 1, 5_000);
             (arguments.bindings, arguments.frozen, arguments.patience) = (20_000, 10, 0);

@@ -15,7 +15,7 @@ use strowger_bench::models::runs;
 use strowger_bench::models::server::{Kind, Programs, Server};
 use strowger_bench::models::timing;
 use strowger_bench::namespace::enter;
-use strowger_bench::programs;
+use strowger_bench::programs::{self, BinaryArgument};
 use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
@@ -63,9 +63,8 @@ struct Arguments {
     wait_seconds: u64,
     #[command(flatten)]
     mode: ModeArguments,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File of the report; tables and plots go beside it [default: bench/MODELS.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -102,7 +101,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let strowger = programs::strowger(arguments.binary.as_ref());
+        let strowger = arguments.binary.path();
         let architectures = programs::beside("strowger-architectures");
         for (program, package) in [(&strowger, "strowger"), (&architectures, "strowger-architectures")] {
             if !program.is_file() {

@@ -18,7 +18,7 @@ use strowger_bench::overload::flood::Kind;
 use strowger_bench::overload::load::{CONNECTIONS, LoadRequest, Outcome, Pace, run};
 use strowger_bench::overload::results::{Capacity, LoadResult, Results};
 use strowger_bench::overload::{GENERATOR_CORE, flood_impact, plot, step, table};
-use strowger_bench::programs;
+use strowger_bench::programs::{self, BinaryArgument};
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
@@ -74,9 +74,8 @@ struct Arguments {
     capacity: Option<f64>,
     #[command(flatten)]
     run: RunArguments,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File of the page; tables and plots go beside it [default: bench/OVERLOAD.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -133,7 +132,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::existing_strowger(arguments.binary.as_ref())?;
+        let binary = arguments.binary.existing_path()?;
         if arguments.run.mode.quick {
             (arguments.warm_up, arguments.seconds, arguments.rounds) = (2, 3, 1);
             arguments.loads.retain(|times| [1.0, 10.0].contains(times));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use strowger_bench::callgrind::Counts;
 use strowger_bench::namespace::{Namespace, enter};
-use strowger_bench::programs;
+use strowger_bench::programs::{self, BinaryArgument};
 use strowger_bench::proxy::figures::{Figure, Figures, Highest, Key, Results, ServerRun, single};
 use strowger_bench::proxy::instructions::count;
 use strowger_bench::proxy::peer::{Environment, KEPT_FOR, Peer};
@@ -85,9 +85,8 @@ struct Arguments {
     /// File in which results are saved for another run [default: proxy.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File for the tables, in addition to standard output [default: bench/RESULTS.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -144,7 +143,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments, is_first: bool) -> Self {
-        let binary = programs::strowger(arguments.binary.as_ref());
+        let binary = arguments.binary.path();
         if arguments.quick {
             (arguments.rounds, arguments.seconds) = (arguments.rounds.min(1), 1);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use strowger_bench::programs;
+use strowger_bench::programs::BinaryArgument;
 use strowger_bench::register::contender::Contender;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::{report, rounds, scale as scaling, start};
@@ -26,9 +26,8 @@ struct Arguments {
     /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// Contenders, in this order: memory, write-behind, write-through, kamailio-0 to kamailio-3, kamailio-1-wal …
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<String>,
@@ -63,7 +62,7 @@ struct Arguments {
 
 impl Arguments {
     fn contenders(&self) -> Vec<Contender> {
-        let binary = programs::strowger(self.binary.as_ref());
+        let binary = self.binary.path();
         let usual: &[&str] = if self.scale {
             &["memory"]
         } else if self.start {

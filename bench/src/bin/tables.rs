@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use strowger_bench::namespace::enter;
 use strowger_bench::plot::{COLOURS, Line, Lines, draw_lines};
-use strowger_bench::programs;
+use strowger_bench::programs::BinaryArgument;
 use strowger_bench::register::process::adopt;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -50,9 +50,8 @@ struct Arguments {
     /// Contacts of the growing table
     #[arg(long, default_value_t = 10_000_000)]
     contacts: u32,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File for the tables [default: bench/TABLES.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -96,7 +95,7 @@ fn main() {
 fn study(arguments: &Arguments) {
     let _ = enter(true);
     adopt().expect("processes can be adopted");
-    let binary = programs::strowger(arguments.binary.as_ref());
+    let binary = arguments.binary.path();
     assert!(binary.is_file(), "{} is missing: cargo build --release -p strowger", binary.display());
     let study = Study {
         populations: if arguments.quick { &[10_000, 100_000] } else { &[10_000, 100_000, 1_000_000, 4_000_000] },

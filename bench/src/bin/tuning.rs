@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use strowger_bench::namespace::enter_network;
-use strowger_bench::programs;
+use strowger_bench::programs::{self, BinaryArgument};
 use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
@@ -47,9 +47,8 @@ struct Arguments {
     millis: u64,
     #[command(flatten)]
     mode: ModeArguments,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File of the report; results go into the folder tuning beside it [default: bench/TUNING.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -90,7 +89,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let strowger = programs::existing_strowger(arguments.binary.as_ref())?;
+        let strowger = arguments.binary.existing_path()?;
         if !programs::has_kamailio() {
             return Err("Kamailio is not installed: sudo apt-get install kamailio".to_owned());
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use strowger_bench::namespace::enter;
-use strowger_bench::programs;
+use strowger_bench::programs::BinaryArgument;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
@@ -64,9 +64,8 @@ struct Arguments {
     patience: u64,
     #[command(flatten)]
     run: RunArguments,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File of the page; tables and plots go beside it [default: bench/TWO_STAGE.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -127,7 +126,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::existing_strowger(arguments.binary.as_ref())?;
+        let binary = arguments.binary.existing_path()?;
         if arguments.run.mode.quick {
             (arguments.fill, arguments.warm_up, arguments.seconds, arguments.patience) = (1, 1, 1, 0);
             arguments.loads = vec![0.5, 1.2];

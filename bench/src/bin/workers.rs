@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use strowger_bench::namespace::enter;
-use strowger_bench::programs;
+use strowger_bench::programs::BinaryArgument;
 use strowger_bench::register::report::replace;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
@@ -52,9 +52,8 @@ struct Arguments {
     /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    binary: BinaryArgument,
     /// File for the table [default: bench/WORKERS.md]
     #[arg(long)]
     output: Option<PathBuf>,
@@ -102,7 +101,7 @@ fn measure(arguments: &Arguments, work: Work, steering: &str) -> Pair {
     let (warm_up, seconds, rounds) =
         if arguments.quick { (3, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
     let how = RunOptions {
-        binary: programs::strowger(arguments.binary.as_ref()),
+        binary: arguments.binary.path(),
         percent: arguments.percent,
         steering: steering.to_owned(),
         outstanding: arguments.outstanding,

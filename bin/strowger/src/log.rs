@@ -100,15 +100,17 @@ pub(crate) fn events(
             Ok(first) => {
                 thread::sleep(GATHERED_FOR);
                 for event in iter::once(first).chain(events.try_iter()) {
-                    if let Event::Call(record) = event {
-                        let record = Arc::from(record);
-                        calls.write(&record);
-                        cdr.write(record);
-                    } else if let Event::CallTransferred(state) = &event
-                        && passed.pass(state)
-                    {
-                    } else if !security.handle(&event) && throttle.admits(kind(&event), Instant::now()) {
-                        write(event);
+                    match event {
+                        Event::Call(record) => {
+                            let record = Arc::from(record);
+                            calls.write(&record);
+                            cdr.write(record);
+                        }
+                        Event::CallTransferred(state) if passed.pass(&state) => {}
+                        event if !security.handle(&event) && throttle.admits(kind(&event), Instant::now()) => {
+                            write(event);
+                        }
+                        _ => {}
                     }
                 }
             }
