@@ -21,6 +21,7 @@ mod body_numbers;
 pub mod branch;
 pub mod cluster_request;
 mod context;
+mod ending;
 mod engine;
 mod failover;
 pub mod flow_token;
