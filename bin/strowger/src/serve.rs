@@ -35,7 +35,7 @@ use strowger_net::{Clock, WebSocketContext};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, ListenerState, Listeners, Snapshot};
 use strowger_takeover::{Hello, Relay};
-use strowger_worker::{Fleet, FleetConfig, NONCE_STRIPES, Predecessors, Resolve, StreamLimits, TakenOver};
+use strowger_worker::{Fleet, FleetConfig, NONCE_STRIPES, Predecessors, Resolve, StreamLimits};
 
 use self::control_handler::ControlHandler;
 use self::inheritance::Inheritance;
@@ -205,7 +205,7 @@ impl Server {
         let certificates = Certificates::load(&config)?;
         let web_sockets = web_sockets::context(&config)?;
         let contexts = (certificates.context(), &web_sockets);
-        let (listening, listeners, sockets) = match &inheritance {
+        let (listening, listeners, bound) = match &inheritance {
             Some(inheritance) => {
                 inheritance.check(&config, workers)?;
                 let (listening, listeners) = ListenerSet::inherit(&config, &inheritance.hello.listeners)?;
@@ -291,12 +291,10 @@ impl Server {
             .map_or((seed, 0), |inheritance| (inheritance.hello.nonce_seed, inheritance.hello.process));
         let (sockets, taken_over) = match &mut inherited {
             Some(inherited) => {
-                let new_work = std::mem::take(&mut inherited.new_work);
-                // Who they are is told before the workers read anything.
-                let predecessors = Arc::default();
-                (std::mem::take(&mut inherited.sockets), Some(TakenOver { process, new_work, predecessors }))
+                let (sockets, taken_over) = inherited.take_sockets(process);
+                (sockets, Some(taken_over))
             }
-            None => (sockets, None),
+            None => (bound, None),
         };
         let fleet = FleetConfig {
             sockets,

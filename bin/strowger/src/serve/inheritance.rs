@@ -19,7 +19,7 @@ use strowger_takeover::{
     Channel, Go, Hello, ListenerInfo, PROTOCOL, PredecessorState, Reply, Section, State, StateReceiver, receive_go,
     send_reply,
 };
-use strowger_worker::{ListenerHandover, Predecessors, Socket};
+use strowger_worker::{ListenerHandover, Predecessors, Socket, TakenOver};
 
 use super::{Server, open_for_operators};
 use crate::admin::Served;
@@ -50,8 +50,8 @@ pub(crate) struct Inheritance {
 
 /// What it has handed over.
 pub(super) struct Inherited {
-    pub(super) sockets: Vec<Vec<Socket>>,
-    pub(super) new_work: Vec<Vec<Option<UdpSocket>>>,
+    sockets: Vec<Vec<Socket>>,
+    new_work: Vec<Vec<Option<UdpSocket>>>,
     pub(super) predecessors: Vec<PredecessorState>,
     pub(super) control: Option<OwnedFd>,
     pub(super) administration: Option<TcpListener>,
@@ -59,6 +59,15 @@ pub(super) struct Inherited {
     pub(super) frozen_at: Timestamp,
     /// State of parts that the protocol does not know.
     pub(super) sections: Vec<Section>,
+}
+
+impl Inherited {
+    /// Returns the sockets for the workers of a process with this number. Who its predecessors are is told before the
+    /// workers read anything.
+    pub(super) fn take_sockets(&mut self, process: u8) -> (Vec<Vec<Socket>>, TakenOver) {
+        let new_work = std::mem::take(&mut self.new_work);
+        (std::mem::take(&mut self.sockets), TakenOver { process, new_work, predecessors: Arc::default() })
+    }
 }
 
 /// Returns `CLOCK_MONOTONIC` in nanoseconds.

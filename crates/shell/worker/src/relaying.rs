@@ -20,7 +20,7 @@ use crate::worker_io::WorkerIo;
 
 impl<M: ShardFactory> ShardHost<M> {
     /// Passes a message to the predecessor that has its transaction; returns whether there is one.
-    pub(crate) fn is_relayed(
+    pub(crate) fn relay_to_predecessor(
         &mut self,
         shard: ShardId,
         (arrival, flow): (Timestamp, Flow),
@@ -117,7 +117,7 @@ impl WorkerIo {
     }
 
     /// Relays a message of a shard on a connection of another process; returns whether it has one.
-    pub(crate) fn is_sent_elsewhere(&mut self, now: Timestamp, shard: ShardId, flow: Flow, bytes: &[u8]) -> bool {
+    pub(crate) fn relay_output(&mut self, now: Timestamp, shard: ShardId, flow: Flow, bytes: &[u8]) -> bool {
         let Some(link) = flow.connection.and_then(|id| self.link_to(id)) else { return false };
         if link.relay(RelayKind::Send, RelayedMessage { shard, flow, arrival: now, bytes }) {
             self.counters.relayed += 1;
@@ -129,7 +129,7 @@ impl WorkerIo {
 
     /// Sends a message of a shard of another process on a connection, or passes it on.
     pub(crate) fn send_for_other(&mut self, now: Timestamp, shard: ShardId, flow: Flow, bytes: &[u8]) {
-        if self.is_sent_elsewhere(now, shard, flow, bytes) {
+        if self.relay_output(now, shard, flow, bytes) {
             return;
         }
         match flow.connection.and_then(|id| self.streams.find(id)) {
@@ -142,7 +142,8 @@ impl WorkerIo {
             }
             None => {
                 if let Some(successor) = &self.successor {
-                    successor.relay(RelayKind::Failed, RelayedMessage { shard, flow, arrival: now, bytes });
+                    let message = RelayedMessage { shard, flow, arrival: now, bytes };
+                    self.counters.relay_drops += u64::from(!successor.relay(RelayKind::Failed, message));
                 }
             }
         }

@@ -384,7 +384,7 @@ impl WorkerIo {
     /// Sends by the rules of [`Flow`]: on its connection, or on another one if allowed.
     fn send_on_connection(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
         let Some(id) = flow.connection else { return self.send_to_peer(now, sender, flow, message) };
-        if id.process() != self.process && self.is_sent_elsewhere(now, sender, flow, message) {
+        if id.process() != self.process && self.relay_output(now, sender, flow, message) {
             return;
         }
         if id.worker() != self.index && matches!(self.links.get(id.worker()), Some(Some(_))) {

@@ -36,8 +36,9 @@ impl Link {
 
 impl ProcessLink for Link {
     fn relay(&self, kind: RelayKind, message: RelayedMessage<'_>) -> bool {
-        self.inlet.pass(kind, message);
+        // First, since the answer may come before this returns.
         self.passed.lock().expect("nobody panics").push(kind);
+        self.inlet.pass(kind, message);
         true
     }
 }

@@ -105,7 +105,7 @@ impl<M: ShardFactory> ShardHost<M> {
         (peek, steered): (&Peek<'_>, &SteeringResult),
         bytes: &[u8],
     ) {
-        if self.io.predecessors.is_some() && self.is_relayed(id, (arrival, flow), (peek, steered), bytes) {
+        if self.io.predecessors.is_some() && self.relay_to_predecessor(id, (arrival, flow), (peek, steered), bytes) {
             return;
         }
         if let Some(shard_slot) = self.slot_of(id) {
@@ -136,7 +136,7 @@ impl<M: ShardFactory> ShardHost<M> {
             ShardMessage::Message { arrival, flow, bytes } => {
                 let mut peek = Peek::default();
                 if let Some(steered) = &self.read_steered(now, &bytes, &mut peek)
-                    && !self.is_relayed(id, (arrival, flow), (&peek, steered), &bytes)
+                    && !self.relay_to_predecessor(id, (arrival, flow), (&peek, steered), &bytes)
                 {
                     let input = Input::Message {
                         arrival: arrival.min(now),
