@@ -1,7 +1,7 @@
 //! Processor time of a server's threads, from the kernel, and what scrapes take of it.
 
 use std::fs;
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 use std::path::Path;
 use std::time::Duration;
 
@@ -44,6 +44,14 @@ impl ProcessorTime {
     /// Returns an equal share.
     pub(crate) fn share(self, number: u32) -> Self {
         Self { workers: self.workers / number, others: self.others / number }
+    }
+}
+
+impl Add for ProcessorTime {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { workers: self.workers + other.workers, others: self.others + other.others }
     }
 }
 

@@ -128,24 +128,25 @@ fn pin(server: &Server) -> io::Result<()> {
     Err(io::Error::other(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
-/// Measures the cost of scrapes of a server without calls.
+/// Measures the cost of scrapes of a server without calls. What the server does between scrapes does not count.
 fn cost(server: &Server, http: SocketAddr) -> io::Result<Cost> {
-    let now = || ProcessorTime::of(server.pid());
-    let during = |scraper: &mut Scraper, pause: Duration| -> io::Result<ProcessorTime> {
-        let before = now();
-        for _ in 0..COSTED {
-            scraper.scrape()?;
-            thread::sleep(pause);
-        }
-        Ok(now() - before)
-    };
-    let before = now();
-    thread::sleep(EACH_SECOND * COSTED);
-    let idle = now() - before;
     let mut scraper = Scraper::new(http)?;
-    let processor = during(&mut scraper, EACH_SECOND)? - idle;
+    let processor = cost_of_each(server, &mut scraper, EACH_SECOND)?;
     let scrapes = scraper.scrapes();
+    // The text that the others repeat.
     scraper.scrape()?;
-    let repeated = during(&mut scraper, Duration::ZERO)?;
-    Ok(Cost { processor: processor.share(COSTED), repeated: repeated.share(COSTED), scrapes })
+    let repeated = cost_of_each(server, &mut scraper, Duration::ZERO)?;
+    Ok(Cost { processor, repeated, scrapes })
+}
+
+/// Returns the processor time of the server while it answers a scrape.
+fn cost_of_each(server: &Server, scraper: &mut Scraper, pause: Duration) -> io::Result<ProcessorTime> {
+    let mut all = ProcessorTime::default();
+    for _ in 0..COSTED {
+        thread::sleep(pause);
+        let before = ProcessorTime::of(server.pid());
+        scraper.scrape()?;
+        all = all + (ProcessorTime::of(server.pid()) - before);
+    }
+    Ok(all.share(COSTED))
 }
