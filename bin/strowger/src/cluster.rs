@@ -1,6 +1,7 @@
 //! Registrations shared with other servers.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -16,6 +17,7 @@ use strowger_foundation::{TagKey, Transport};
 use strowger_net::Clock;
 use strowger_registrar::{Locations, MemberId};
 use strowger_shard::{Listener, Listeners};
+use strowger_takeover::MemberInfo;
 use strowger_worker::{NONCE_STRIPES, RecordSink};
 
 use crate::failure::Failure;
@@ -27,17 +29,24 @@ const LEAST_STORE_MS: u64 = 1_000_000_000_000;
 /// Maximum time at shutdown for pending changes to reach the engine or the peers.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 
+/// Maximum time before an upgrade until nothing is written to the engine.
+const PAUSE_LIMIT: Duration = Duration::from_millis(500);
+
 /// Makes the table a shared one if the configuration says so.
 pub(crate) fn share(locations: Locations, config: &Config) -> Locations {
     match member(config) {
-        Some((cluster, member)) => {
-            let locations = locations.with_member(member, config.registrar.expires.max.0);
-            // The disk guarantee does not wait for an engine. Peers answer at once, or are not waited for.
-            let waits = cluster.durability() == config::Durability::Engine || !cluster.peers.is_empty();
-            if waits { locations.with_pending_source() } else { locations }
-        }
+        Some((_, member)) => locations.with_member(member, config.registrar.expires.max.0),
         None => locations,
     }
+}
+
+/// Makes the table wait for what the other members have, if the configuration says so.
+pub(crate) fn await_members(locations: Locations, config: &Config) -> Locations {
+    // The disk guarantee does not wait for an engine. Peers answer at once, or are not waited for.
+    let waits = |(cluster, _): (&config::Cluster, MemberId)| {
+        cluster.durability() == config::Durability::Engine || !cluster.peers.is_empty()
+    };
+    if member(config).is_some_and(waits) { locations.with_pending_source() } else { locations }
 }
 
 fn member(config: &Config) -> Option<(&config::Cluster, MemberId)> {
@@ -54,19 +63,49 @@ pub(crate) struct SharedTable {
 /// State of a server that shares registrations.
 struct Sharing {
     cluster: Cluster,
-    name: String,
-    member: u16,
+    info: MemberInfo,
     address: SocketAddr,
     nonces: Arc<NonceWindows>,
 }
 
+/// What the process before this one has been as a member.
+pub(crate) struct InheritedMember {
+    pub(crate) info: MemberInfo,
+    /// Socket for the peers' messages.
+    pub(crate) socket: Option<OwnedFd>,
+}
+
+/// Checks that this process can become the member that the running one is.
+pub(crate) fn check_member(config: &Config, running: Option<&MemberInfo>) -> Result<(), Failure> {
+    let differs = |key: &str, was: String| {
+        Failure::No(format!("{key}: the running server {was}; set it back, or restart the server"))
+    };
+    match (&config.cluster, running) {
+        (None, None) => Ok(()),
+        (Some(_), None) => Err(differs("cluster", "shares registrations with nobody".to_owned())),
+        (None, Some(_)) => Err(differs("cluster", "shares registrations".to_owned())),
+        (Some(cluster), Some(was)) if cluster.member != was.number => {
+            Err(differs("cluster.member", format!("is member {}", was.number)))
+        }
+        (Some(cluster), Some(was)) if cluster.name != was.cluster => {
+            Err(differs("cluster.name", format!("is in {:?}", was.cluster)))
+        }
+        (Some(cluster), Some(was)) if cluster.listen != was.listen => {
+            let listens = was.listen.map_or_else(|| "uses an engine".to_owned(), |at| format!("listens on {at}"));
+            Err(differs("cluster.listen", listens))
+        }
+        (Some(_), Some(_)) => Ok(()),
+    }
+}
+
 impl SharedTable {
-    /// Starts sharing.
+    /// Starts sharing. A process that takes over begins with [`resume`](Self::resume).
     pub(crate) fn start(
         config: &Config,
         locations: &Arc<Locations>,
         listeners: &Listeners,
         (key, clock): (&[u8; 16], Clock),
+        inherited: Option<InheritedMember>,
     ) -> Result<Self, Failure> {
         let Some((cluster, member)) = member(config) else {
             return Ok(Self { sharing: None, clock });
@@ -80,14 +119,18 @@ impl SharedTable {
                 "the other members cannot send requests to this one: set its address in cluster.address".to_owned(),
             )
         })?;
-        let began_ms = (wall().saturating_sub(clock.now().as_nanos())) / 1_000_000;
-        let issuer = Issuer { member: member.get(), clock_origin_ms: began_ms };
+        let starts_paused = inherited.is_some();
+        let (clock_origin_ms, socket) = match inherited {
+            Some(InheritedMember { info, socket }) => (info.clock_origin_ms, socket),
+            None => (wall().saturating_sub(clock.now().as_nanos()) / 1_000_000, None),
+        };
+        let issuer = Issuer { member: member.get(), clock_origin_ms };
         let nonces = Arc::new(NonceWindows::for_members(NONCE_STRIPES, *key, issuer));
         let started = Cluster::start(ClusterConfig {
             member,
             address,
             nonces: Arc::clone(&nonces),
-            mode: sharing_mode(cluster, key)?,
+            mode: sharing_mode(cluster, key, socket)?,
             write_concern: match cluster.durability() {
                 config::Durability::Disk => WriteConcern::None,
                 config::Durability::Engine => WriteConcern::Engine,
@@ -96,10 +139,51 @@ impl SharedTable {
             locations: Arc::clone(locations),
             max_lifetime: config.registrar.expires.max.0,
             now: Arc::new(move || clock.now()),
+            starts_paused,
         });
         let started = started.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?;
-        let (name, member) = (cluster.name.clone(), cluster.member);
-        Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address, nonces }), clock })
+        let info = MemberInfo {
+            cluster: cluster.name.clone(),
+            number: cluster.member,
+            listen: cluster.listen,
+            clock_origin_ms,
+        };
+        Ok(Self { sharing: Some(Sharing { cluster: started, info, address, nonces }), clock })
+    }
+
+    /// Returns which member this server is, if it shares registrations.
+    pub(crate) fn member_info(&self) -> Option<MemberInfo> {
+        self.sharing.as_ref().map(|sharing| sharing.info.clone())
+    }
+
+    /// Returns a duplicate of the socket for the peers' messages, if there is one.
+    pub(crate) fn to_handover(&self) -> std::io::Result<Option<OwnedFd>> {
+        let socket = self.sharing.as_ref().and_then(|sharing| sharing.cluster.socket());
+        Ok(socket.map(UdpSocket::try_clone).transpose()?.map(OwnedFd::from))
+    }
+
+    /// Says nothing more to the other members until [`resume`](Self::resume), since another process may become this one.
+    pub(crate) fn pause(&self) -> Result<(), String> {
+        match &self.sharing {
+            Some(sharing) if !sharing.cluster.pause(PAUSE_LIMIT) => {
+                Err("the engine of the cluster does not answer in time; try again".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on as the member, or begins to.
+    pub(crate) fn resume(&self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.cluster.resume();
+        }
+    }
+
+    /// Is the member no more, since another process is.
+    pub(crate) fn leave(&self) {
+        if let Some(sharing) = &self.sharing {
+            sharing.cluster.stop(Duration::ZERO);
+        }
     }
 
     /// Returns the sink for the workers' records: `disk`, wrapped to send changes to the other members if
@@ -123,8 +207,8 @@ impl SharedTable {
         let now = self.clock.now();
         let members = status.others.into_iter();
         Some(protocol::Cluster {
-            name: sharing.name.clone(),
-            member: sharing.member,
+            name: sharing.info.cluster.clone(),
+            member: sharing.info.number,
             address: sharing.address.to_string(),
             warm: status.is_synced,
             trouble: status.failure,
@@ -176,8 +260,9 @@ pub(crate) fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     found.map(|listener| listener.address)
 }
 
-/// Returns how this member shares registrations. `key` is the members' common key.
-fn sharing_mode(cluster: &config::Cluster, key: &[u8; 16]) -> Result<SharingMode, Failure> {
+/// Returns how this member shares registrations. `key` is the members' common key; `inherited` the socket for the peers'
+/// messages of the process before this one.
+fn sharing_mode(cluster: &config::Cluster, key: &[u8; 16], inherited: Option<OwnedFd>) -> Result<SharingMode, Failure> {
     let Some(listen) = cluster.listen else { return Ok(SharingMode::Engine(engine(cluster, key))) };
     tracing::info!(
         "cluster {}: member {}, at {listen}, registrations forwarded to {}",
@@ -185,7 +270,7 @@ fn sharing_mode(cluster: &config::Cluster, key: &[u8; 16]) -> Result<SharingMode
         cluster.member,
         cluster.peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     );
-    let socket = UdpSocket::bind(listen);
+    let socket = inherited.map_or_else(|| UdpSocket::bind(listen), |socket| Ok(socket.into()));
     let socket = socket.map_err(|error| {
         Failure::No(format!("cluster.listen: cannot listen on {listen}: {error}; use a free address of this machine"))
     })?;

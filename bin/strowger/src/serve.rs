@@ -252,7 +252,10 @@ impl Server {
         let locations = empty_table([], workers, &key)?;
         locations.set_listeners(addresses_of(&snapshot));
         let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
-        let locations = Arc::new(cluster::share(locations, &config));
+        let locations = cluster::share(locations, &config);
+        // What is handed over is complete.
+        let locations = if inheritance.is_none() { cluster::await_members(locations, &config) } else { locations };
+        let locations = Arc::new(locations);
         let mut inherited = match &inheritance {
             Some(inheritance) => {
                 inheritance.check_key(&key::fingerprint(&key))?;
@@ -284,7 +287,8 @@ impl Server {
         }
         let durable =
             DurableStore::start(&config, &locations, &snapshot.registrar, key, (clock, inheritance.is_some()))?;
-        let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock))?;
+        let member = inheritance.as_ref().zip(inherited.as_mut()).and_then(|(at, found)| found.take_member(&at.hello));
+        let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock), member)?;
         drop(backups.set(durable.clone()));
         let (nonce_seed, process) = inheritance
             .as_ref()

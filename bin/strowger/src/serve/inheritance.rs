@@ -1,7 +1,7 @@
 //! The new process of an upgrade: what it takes over from the one that has started it.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use strowger_foundation::{Timestamp, Transport};
 use strowger_net::{
     BufferSizes, Clock, StreamSocket, TcpListener as SipListener, TlsContext, UdpSocket, WebSocketContext,
 };
-use strowger_registrar::{Locations, Policy, Record};
+use strowger_registrar::{Locations, MemberId, Policy, Record};
 use strowger_shard::ImportedState;
 use strowger_takeover::{
     Channel, Go, Hello, ListenerInfo, PROTOCOL, PredecessorState, Reply, Section, State, StateReceiver, receive_go,
@@ -23,6 +23,7 @@ use strowger_worker::{ListenerHandover, Predecessors, Socket, TakenOver};
 
 use super::{Server, open_for_operators};
 use crate::admin::Served;
+use crate::cluster::{self, InheritedMember};
 use crate::failure::Failure;
 use crate::segmentation::Segmentation;
 use crate::text::{count, size};
@@ -34,6 +35,10 @@ const STATE_LIMIT: Duration = Duration::from_secs(120);
 /// Names of descriptors that belong to no worker.
 pub(super) const CONTROL: &str = "control";
 pub(super) const ADMINISTRATION: &str = "administration";
+/// Name of the socket for the messages of the other members.
+pub(super) const MEMBER: &str = "member";
+/// Name of the section with the other members that are alive, as JSON.
+pub(super) const LIVE_MEMBERS: &str = "live-members";
 /// Name of the section with the state of targets.
 pub(super) const TARGETS: &str = "targets";
 /// Names of the sections with the calls of a shard begin so.
@@ -55,6 +60,7 @@ pub(super) struct Inherited {
     pub(super) predecessors: Vec<PredecessorState>,
     pub(super) control: Option<OwnedFd>,
     pub(super) administration: Option<TcpListener>,
+    member: Option<OwnedFd>,
     /// When the other process has stopped reading.
     pub(super) frozen_at: Timestamp,
     /// State of parts that the protocol does not know.
@@ -67,6 +73,12 @@ impl Inherited {
     pub(super) fn take_sockets(&mut self, process: u8) -> (Vec<Vec<Socket>>, TakenOver) {
         let new_work = std::mem::take(&mut self.new_work);
         (std::mem::take(&mut self.sockets), TakenOver { process, new_work, predecessors: Arc::default() })
+    }
+
+    /// Returns what the process with this greeting has been as a member.
+    pub(super) fn take_member(&mut self, hello: &Hello) -> Option<InheritedMember> {
+        let info = hello.member.clone()?;
+        Some(InheritedMember { info, socket: self.member.take() })
     }
 }
 
@@ -134,7 +146,7 @@ impl Inheritance {
                 config.store_mode().as_str()
             ));
         }
-        Ok(())
+        cluster::check_member(config, self.hello.member.as_ref())
     }
 
     /// Checks that both have the same key.
@@ -205,6 +217,7 @@ impl Inheritance {
             predecessors: state.predecessors,
             control: extras.remove(CONTROL),
             administration: extras.remove(ADMINISTRATION).map(TcpListener::from),
+            member: extras.remove(MEMBER),
             frozen_at: frozen_at.map_or_else(|| self.clock.now(), Timestamp::from_nanos),
             sections: state.sections,
         })
@@ -236,6 +249,7 @@ impl Server {
         self.set_predecessors(known);
         self.import_sections(&inherited.sections)?;
         inheritance.await_decision()?;
+        self.cluster.resume();
         self.fleet.thaw();
         let frozen = self.clock.now().saturating_since(inherited.frozen_at);
         // From here on, nobody else serves.
@@ -268,6 +282,10 @@ impl Server {
                 imported.map_err(|error| Failure::No(format!("the takeover has failed: {error}")))?;
                 continue;
             }
+            if name == LIVE_MEMBERS {
+                self.import_live_members(bytes);
+                continue;
+            }
             if !name.starts_with(CALLS) {
                 tracing::info!(
                     "{} of {name} (format {version}) are not known to this version",
@@ -286,6 +304,15 @@ impl Server {
         }
         tracing::info!("took over {}", count(all.calls as u64, "call"));
         Ok(())
+    }
+}
+
+impl Server {
+    /// Knows the members that are alive until they are heard of.
+    fn import_live_members(&self, bytes: &[u8]) {
+        let found: Vec<(u16, SocketAddr)> = serde_json::from_slice(bytes).unwrap_or_default();
+        let known = found.into_iter().filter_map(|(member, address)| Some((MemberId::new(member)?, address)));
+        self.fleet.locations().set_live_members(known.collect());
     }
 }
 

@@ -18,7 +18,7 @@ use strowger_takeover::{
 };
 use strowger_worker::{MAX_PREDECESSORS, ProcessLink, RelayInlet};
 
-use super::inheritance::{ADMINISTRATION, CALLS, CONTROL, FROZEN_AT, TARGETS, origin_of};
+use super::inheritance::{ADMINISTRATION, CALLS, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, TARGETS, origin_of};
 use super::{DRAIN_LIMIT, DRAIN_TICK, Message, Server};
 use crate::admin::AdminListener;
 use crate::text::count;
@@ -169,12 +169,6 @@ impl Server {
     /// # Errors
     /// Why this server cannot hand over now.
     pub(super) fn greeting(&self) -> Result<Hello, String> {
-        if self.config.cluster.is_some() || self.config.has_stages() {
-            return Err(
-                "a server of a cluster cannot be upgraded while it runs; restart it: the others take its calls"
-                    .to_owned(),
-            );
-        }
         if self.snapshot.media.is_some() {
             return Err(
                 "a server with [media] cannot be upgraded while it runs: calls would lose their engine".to_owned()
@@ -204,6 +198,7 @@ impl Server {
             store_origin: self.fleet.locations().store_origin(),
             nonce_seed: self.nonce_seed,
             store: self.config.store_mode().as_str().to_owned(),
+            member: self.cluster.member_info(),
             listeners: self.listener_infos(),
         })
     }
@@ -248,6 +243,11 @@ impl Server {
             .freeze(FREEZE_LIMIT, || self.store.commit())
             .map_err(|why| format!("the server is too busy: {why}; try again"))?;
         phases.end("finish what was read");
+        if let Err(why) = self.cluster.pause() {
+            self.cluster.resume();
+            self.fleet.thaw();
+            return Err(why);
+        }
         match self.send_state(&successor, frozen_at, &mut phases) {
             Ok((report, relay)) => {
                 self.relinquish(relay, successor.closes_connections);
@@ -261,6 +261,7 @@ impl Server {
                 // It must have closed the store before this process opens it again.
                 drop(successor);
                 self.store.reopen();
+                self.cluster.resume();
                 self.fleet.thaw();
                 self.restart_relays();
                 Err(why)
@@ -301,6 +302,9 @@ impl Server {
         if let Some(admin) = admin {
             state.extra(ADMINISTRATION, admin.as_fd()).map_err(text)?;
         }
+        if let Some(socket) = self.cluster.to_handover().map_err(system)? {
+            state.extra(MEMBER, socket.as_fd()).map_err(text)?;
+        }
         phases.end("send sockets and transactions");
         let (mut addresses, mut failed) = (0, None);
         self.fleet.locations().for_each_state(self.clock.now(), |record| {
@@ -316,6 +320,7 @@ impl Server {
         state.section(&frozen_at).map_err(text)?;
         let targets = Section { name: TARGETS.to_owned(), version: 1, bytes: self.balancing.export_targets() };
         state.section(&targets).map_err(text)?;
+        state.section(&self.live_members()).map_err(text)?;
         for (shard, bytes) in calls.into_iter().enumerate() {
             // Pieces of one name are one section.
             state.section(&Section { name: format!("{CALLS}{shard}"), version: 1, bytes }).map_err(text)?;
@@ -350,10 +355,20 @@ impl Server {
         Ok((report, relay))
     }
 
+    /// Returns the section with the other members that are alive.
+    fn live_members(&self) -> Section {
+        let found = self.fleet.locations().live_members();
+        let found: Vec<_> = found.into_iter().map(|(member, address)| (member.get(), address)).collect();
+        // Numbers and addresses always have a form.
+        let bytes = serde_json::to_vec(&found).unwrap_or_default();
+        Section { name: LIVE_MEMBERS.to_owned(), version: 1, bytes }
+    }
+
     /// Leaves everything to the other process but the transactions that this one has begun.
     fn relinquish(&mut self, relay: Relay, closes_connections: bool) {
         let link: Arc<dyn ProcessLink> = Arc::new(relay.link());
         self.fleet.release(&link, closes_connections);
+        self.cluster.leave();
         self.passed_calls.set_successor(relay.link());
         if !self.fleet.pass_on_calls() {
             tracing::warn!("a worker does not know that another process has its calls: it is stalled");

@@ -100,6 +100,12 @@ impl Locations {
         *self.live_members.write().unwrap_or_else(PoisonError::into_inner) = others;
     }
 
+    /// Returns the other live members and their addresses.
+    #[must_use]
+    pub fn live_members(&self) -> Vec<(MemberId, SocketAddr)> {
+        self.live_members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn address_of(&self, member: MemberId) -> Option<SocketAddr> {
         let others = self.live_members.read().unwrap_or_else(PoisonError::into_inner);
         others.iter().find(|(other, _)| *other == member).map(|(_, address)| *address)

@@ -13,6 +13,7 @@ mod context;
 mod engine;
 mod log;
 mod mariadb;
+mod pause;
 mod peers;
 mod postgres;
 mod process_start;
@@ -152,11 +153,15 @@ pub struct ClusterConfig {
     pub nonces: Arc<NonceWindows>,
     /// The process's clock.
     pub now: Clock,
+    /// Whether the thread does nothing until [`Cluster::resume`], because another process still is this member.
+    pub starts_paused: bool,
 }
 
 /// Handle of the thread that shares registrations.
 pub struct Cluster {
     thread: ClusterThread,
+    /// Socket for the peers' messages.
+    socket: Option<UdpSocket>,
     promise: WriteConcern,
     disk_promises: bool,
 }
@@ -166,10 +171,32 @@ impl Cluster {
     /// not complete. It waits two seconds for peers that do not answer.
     ///
     /// # Errors
-    /// If the system cannot create a thread or wait for the socket.
+    /// If the system cannot create a thread, or duplicate the socket or wait for it.
     pub fn start(config: ClusterConfig) -> std::io::Result<Self> {
         let (promise, disk_promises) = (config.write_concern, config.waits_for_disk);
-        Ok(Self { thread: ClusterThread::start(config)?, promise, disk_promises })
+        let socket = match &config.mode {
+            SharingMode::Engine(_) => None,
+            SharingMode::Peers(peers) => Some(peers.socket.try_clone()?),
+        };
+        Ok(Self { thread: ClusterThread::start(config)?, socket, promise, disk_promises })
+    }
+
+    /// Makes the thread send and receive nothing until [`resume`](Self::resume), for another process that may become
+    /// this member. Returns whether it does so in time; it may do so later.
+    #[must_use]
+    pub fn pause(&self, within: Duration) -> bool {
+        self.thread.pause(within)
+    }
+
+    /// Lets the thread go on after a [pause](Self::pause), or begin.
+    pub fn resume(&self) {
+        self.thread.resume();
+    }
+
+    /// Returns the socket for the peers' messages, if members forward to each other.
+    #[must_use]
+    pub fn socket(&self) -> Option<&UdpSocket> {
+        self.socket.as_ref()
     }
 
     /// Returns the sink for the workers' records. `disk` is the sink of this member's disk, if any.
@@ -189,7 +216,7 @@ impl Cluster {
         self.thread.set_peers(peers);
     }
 
-    /// Stops the thread. Allows `within` for waiting changes to reach the engine or the answering peers.
+    /// Stops the thread, if it runs. Allows `within` for waiting changes to reach the engine or the answering peers.
     pub fn stop(&self, within: Duration) {
         self.thread.stop(within);
     }

@@ -12,6 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
+use crate::pause::PausePoint;
 use crate::process_start::process_start_ms;
 use crate::report::Reporter;
 use crate::sink::EngineBatch;
@@ -67,7 +68,12 @@ impl PeerLoop {
         Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer, wake, wanted })
     }
 
-    pub(crate) async fn run(mut self, mut batches: UnboundedReceiver<EngineBatch>, stop: &Notify) {
+    pub(crate) async fn run(
+        mut self,
+        mut batches: UnboundedReceiver<EngineBatch>,
+        mut pauses: PausePoint,
+        stop: &Notify,
+    ) {
         loop {
             self.update_loaded();
             self.send_nonce_uses();
@@ -77,6 +83,9 @@ impl PeerLoop {
             let sleep = self.peers.poll_timeout().saturating_since(now).min(REPORT_EVERY);
             tokio::select! {
                 () = stop.notified() => return self.end(batches).await,
+                pause = pauses.wanted() => if !pauses.hold(pause, stop).await {
+                    return;
+                },
                 Some(handed) = batches.recv() => self.forward(handed, &mut batches),
                 () = self.wake.notified() => {}
                 Ok(()) = self.wanted.changed() => self.change_peers(),

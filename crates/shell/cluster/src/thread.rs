@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use strowger_members::{BatchId, Member, Output, Reply, Request, Status};
+use strowger_members::{BatchId, Kind, Member, Output, Reply, Request, Status};
 use strowger_registrar::{Cursor, Version};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
@@ -18,6 +18,7 @@ use tokio::task::LocalSet;
 use crate::any_engine::AnyEngine;
 use crate::context::EngineContext;
 use crate::engine::Engine;
+use crate::pause::{PausePoint, PauseSwitch};
 use crate::peers::PeerLoop;
 use crate::process_start::process_start_ms;
 use crate::report::Reporter;
@@ -33,6 +34,7 @@ pub(crate) struct ClusterThread {
     sender: UnboundedSender<EngineBatch>,
     status: watch::Receiver<Status>,
     is_stopping: Arc<Notify>,
+    pauses: PauseSwitch,
     peers: watch::Sender<Vec<SocketAddr>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -44,11 +46,12 @@ impl ClusterThread {
         let is_stopping = Arc::new(Notify::new());
         let stop = Arc::clone(&is_stopping);
         let (peers, wanted) = watch::channel(Vec::new());
+        let (pauses, point) = PauseSwitch::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("strowger-share".to_owned()).spawn(move || {
-            LocalSet::new().block_on(&runtime, run_thread(config, publish, wanted, (batches, &stop)));
+            LocalSet::new().block_on(&runtime, run_thread(config, publish, wanted, (batches, point, &stop)));
         })?;
-        Ok(Self { sender, status, is_stopping, peers, thread: Mutex::new(Some(thread)) })
+        Ok(Self { sender, status, is_stopping, pauses, peers, thread: Mutex::new(Some(thread)) })
     }
 
     pub(crate) fn sender(&self) -> UnboundedSender<EngineBatch> {
@@ -64,15 +67,24 @@ impl ClusterThread {
         drop(self.peers.send(peers));
     }
 
+    /// Makes the thread send nothing more. Returns whether it does so in time.
+    pub(crate) fn pause(&self, within: Duration) -> bool {
+        self.pauses.pause().recv_timeout(within).is_ok()
+    }
+
+    /// Lets the thread go on.
+    pub(crate) fn resume(&self) {
+        self.pauses.resume();
+    }
+
     pub(crate) fn stop(&self, within: Duration) {
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
         let deadline = Instant::now() + within;
         while self.status().waiting > 0 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
         }
         self.is_stopping.notify_one();
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
-            && thread.join().is_err()
-        {
+        if thread.join().is_err() {
             tracing::error!("the thread that shares registrations panicked; please report it");
         }
     }
@@ -82,13 +94,16 @@ async fn run_thread(
     config: ClusterConfig,
     publish: watch::Sender<Status>,
     wanted: watch::Receiver<Vec<SocketAddr>>,
-    (batches, stop): (UnboundedReceiver<EngineBatch>, &Notify),
+    (batches, mut pauses, stop): (UnboundedReceiver<EngineBatch>, PausePoint, &Notify),
 ) {
-    let reporter = Reporter::new(Arc::clone(&config.locations), publish);
+    if config.starts_paused && !pauses.resumed(stop).await {
+        return;
+    }
+    let reporter = Reporter::new(Arc::clone(&config.locations), publish, (config.now)());
     match &config.mode {
-        SharingMode::Engine(engine) => EngineLoop::new(&config, engine, reporter).run(batches, stop).await,
+        SharingMode::Engine(engine) => EngineLoop::new(&config, engine, reporter).run(batches, pauses, stop).await,
         SharingMode::Peers(peers) => match PeerLoop::new(&config, peers, wanted, reporter) {
-            Ok(forwarding) => forwarding.run(batches, stop).await,
+            Ok(forwarding) => forwarding.run(batches, pauses, stop).await,
             Err(error) => tracing::error!("cluster: registrations are not shared: cannot wait for the socket: {error}"),
         },
     }
@@ -108,6 +123,8 @@ struct EngineLoop {
     nonce_batch: Option<BatchId>,
     /// Cursor from which the table is to be announced.
     table_cursor: Option<Cursor>,
+    /// Number of requests in flight that write to the engine.
+    writes: u32,
 }
 
 impl EngineLoop {
@@ -128,10 +145,11 @@ impl EngineLoop {
             wake,
             nonce_batch: None,
             table_cursor: None,
+            writes: 0,
         }
     }
 
-    async fn run(mut self, mut batches: UnboundedReceiver<EngineBatch>, stop: &Notify) {
+    async fn run(mut self, mut batches: UnboundedReceiver<EngineBatch>, mut pauses: PausePoint, stop: &Notify) {
         let (replies, mut answers) = unbounded_channel();
         self.member.handle_timeout(self.now());
         loop {
@@ -148,15 +166,32 @@ impl EngineLoop {
             let sleep = self.member.poll_timeout().saturating_since(self.now()).min(MAX_SLEEP);
             tokio::select! {
                 () = stop.notified() => return,
-                Some(EngineReply { reply, newer }) = answers.recv() => {
-                    self.republish(newer);
-                    self.member.handle_reply(self.now(), reply);
+                pause = pauses.wanted() => {
+                    self.finish_writes(&mut answers).await;
+                    if !pauses.hold(pause, stop).await {
+                        return;
+                    }
                 }
+                Some(answer) = answers.recv() => self.handle_answer(answer),
                 Some(handed) = batches.recv() => self.push(handed),
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(sleep) => self.member.handle_timeout(self.now()),
             }
         }
+    }
+
+    /// Waits for the answers to what writes to the engine, such as the heartbeat. Requests that follow wait as outputs.
+    async fn finish_writes(&mut self, answers: &mut UnboundedReceiver<EngineReply>) {
+        while self.writes > 0 {
+            let Some(answer) = answers.recv().await else { return };
+            self.handle_answer(answer);
+        }
+    }
+
+    fn handle_answer(&mut self, EngineReply { reply, newer }: EngineReply) {
+        self.writes -= u32::from(is_write(reply.kind()));
+        self.republish(newer);
+        self.member.handle_reply(self.now(), reply);
     }
 
     fn now(&self) -> strowger_foundation::Timestamp {
@@ -205,9 +240,10 @@ impl EngineLoop {
         }
     }
 
-    fn send_request(&self, request: Request, replies: UnboundedSender<EngineReply>) {
+    fn send_request(&mut self, request: Request, replies: UnboundedSender<EngineReply>) {
         let (engine, table) = (Rc::clone(&self.engine), self.table.clone());
         let kind = request.kind();
+        self.writes += u32::from(is_write(kind));
         let asking = tokio::task::spawn_local(async move {
             let known = RefCell::new(Vec::new());
             let show = |record: &[u8]| known.borrow_mut().extend(table.put(record));
@@ -261,6 +297,14 @@ impl EngineLoop {
     fn report(&mut self) {
         let status = self.member.status();
         self.reporter.report(self.now(), status);
+    }
+}
+
+/// Returns whether requests of this kind change the engine's state.
+fn is_write(kind: Kind) -> bool {
+    match kind {
+        Kind::Append | Kind::Heartbeat => true,
+        Kind::Ends | Kind::ReadAll | Kind::Follow => false,
     }
 }
 

@@ -36,8 +36,24 @@ pub struct Hello {
     pub nonce_seed: u64,
     /// How registrations are stored: `memory`, `write-behind` or `write-through`.
     pub store: String,
+    /// Which member of a cluster it is, if it shares registrations.
+    #[serde(default)]
+    pub member: Option<MemberInfo>,
     /// Its listeners, by id.
     pub listeners: Vec<ListenerInfo>,
+}
+
+/// The member of a cluster that the running process is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Its number.
+    pub number: u16,
+    /// Where it receives what the other members forward, if they do.
+    pub listen: Option<SocketAddr>,
+    /// Wall clock time at the origin of its timestamps, in ms since 1970. Its nonces name it.
+    pub clock_origin_ms: u64,
 }
 
 /// A listener of the running process.

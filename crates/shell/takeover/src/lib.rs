@@ -39,7 +39,7 @@ mod state;
 
 pub use channel::{Channel, ChannelError};
 pub use frame::{MAX_DESCRIPTORS, MAX_PAYLOAD};
-pub use hello::{Hello, ListenerInfo, PROTOCOL};
+pub use hello::{Hello, ListenerInfo, MemberInfo, PROTOCOL};
 pub use relay::{MAX_RELAY_QUEUE, Relay, RelayEnd, RelayLink};
 pub use relay_frame::{MAX_RELAYED_BYTES, RelayFrame};
 pub use state::{
