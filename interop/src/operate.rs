@@ -171,7 +171,19 @@ impl Upgrades {
     pub fn start(workers: u8, store: &'static str) -> Upgrades {
         let domains = vec!["127.0.0.1"];
         let config = Config { workers, domains, users: Vec::new(), store, ..Config::open() };
-        Upgrades { server: config.start(), pids: Mutex::default() }
+        Upgrades::of(config.start())
+    }
+
+    /// Upgrades a server that runs.
+    #[must_use]
+    pub fn of(server: Server) -> Upgrades {
+        Upgrades { server, pids: Mutex::default() }
+    }
+
+    /// Returns the server.
+    #[must_use]
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// Returns the address of the server.

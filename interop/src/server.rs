@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -374,6 +375,17 @@ impl Server {
         command(&self.file, words, &[])
     }
 
+    /// Returns why `strowger` refuses these arguments.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    pub fn refused_command(&self, words: &[&str]) -> String {
+        let (status, output, errors) = run(&self.file, words, &[]);
+        assert_eq!(status.and_then(|status| status.code()), Some(1), "{output}{errors}");
+        errors
+    }
+
     /// Returns the path of the configuration file.
     #[must_use]
     pub fn file(&self) -> &Path {
@@ -548,18 +560,21 @@ fn serve(network: Option<&Namespace>, config: &Configuration) -> Process {
 
 /// Runs one `strowger` command to completion and returns its output.
 fn command(config: &Configuration, verb: &[&str], rest: &[&str]) -> String {
-    let folder = tempfile::Builder::new().prefix("strowger-command-").tempdir().expect("a temporary folder");
-    let mut process = Process::start(&binary(), &arguments(config, verb, rest), folder.path().join("command.log"));
-    let status = process.wait(PATIENCE);
+    let (status, output, errors) = run(config, verb, rest);
     assert!(
         status.is_some_and(|status| status.success()),
-        "`strowger {} {}`: {status:?}\n{}{}",
+        "`strowger {} {}`: {status:?}\n{output}{errors}",
         verb.join(" "),
         rest.join(" "),
-        process.output(),
-        process.errors()
     );
-    process.output()
+    output
+}
+
+/// Runs a command; returns its status, if it has ended in time, its output and its error messages.
+fn run(config: &Configuration, verb: &[&str], rest: &[&str]) -> (Option<ExitStatus>, String, String) {
+    let folder = tempfile::Builder::new().prefix("strowger-command-").tempdir().expect("a temporary folder");
+    let mut process = Process::start(&binary(), &arguments(config, verb, rest), folder.path().join("command.log"));
+    (process.wait(PATIENCE), process.output(), process.errors())
 }
 
 fn arguments(config: &Configuration, verb: &[&str], rest: &[&str]) -> Vec<String> {

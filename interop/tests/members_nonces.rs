@@ -4,6 +4,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use strowger_interop::operate::Upgrades;
 use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, md5, poll, wire};
 
 const KEY: [u8; 16] = *b"a key of members";
@@ -123,6 +124,26 @@ fn peers_share_nonces() {
     assert!(poll(PATIENCE, is_warm).is_some());
     for server in &servers {
         assert_eq!(wire::status(&client.register(server, &answer)), Some(401));
+    }
+}
+
+#[test]
+fn challenges_of_a_member_are_valid_after_its_upgrade() {
+    let listen = [1, 2].map(|_| format!("127.0.0.1:{}", free_port()));
+    let [one, two] =
+        two_members(|number| format!("peers = {listen:?}\nlisten = {:?}\n", listen[usize::from(number) - 1]));
+    let upgrades = Upgrades::of(one);
+    let one = upgrades.server();
+    let mut clients = [Client::new(), Client::new()];
+    let is_known = || {
+        let answer = authorization(&clients[1].challenge(one), 1);
+        (wire::status(&clients[1].register(&two, &answer)) == Some(200)).then_some(())
+    };
+    assert!(poll(PATIENCE, is_known).is_some(), "the other member knows its nonces");
+    let answers = clients.each_mut().map(|client| authorization(&client.challenge(one), 1));
+    upgrades.upgrade();
+    for ((client, answer), server) in clients.iter_mut().zip(&answers).zip([one, &two]) {
+        assert_eq!(wire::status(&client.register(server, answer)), Some(200));
     }
 }
 
