@@ -174,13 +174,13 @@ impl Upgrades {
         Upgrades::of(config.start())
     }
 
-    /// Upgrades a server that runs.
+    /// Upgrades this server.
     #[must_use]
     pub fn of(server: Server) -> Upgrades {
         Upgrades { server, pids: Mutex::default() }
     }
 
-    /// Returns the server.
+    /// Returns the server, whichever process it is.
     #[must_use]
     pub fn server(&self) -> &Server {
         &self.server

@@ -4,6 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use strowger_interop::operate::Upgrades;
 use strowger_interop::{
     Browser, Certificate, Config, Namespace, PATIENCE, Phone, Program, Relayed, Rtpengine, Server, WebPhone, free_port,
     key_hash, poll, wait_until,
@@ -74,6 +75,61 @@ fn media_of_both_parties_flow_through_the_engine_until_one_hangs_up() {
     assert_eq!([&shards["media_refused"], &shards["media_bypassed"]], [0, 0], "{shards}");
     assert_eq!(shards["media_deletes"], 1, "{shards}");
     assert!(shards["media_offers"].as_u64() >= Some(3), "{shards}");
+}
+
+#[test]
+fn a_call_keeps_its_engine_when_the_server_is_upgraded() {
+    if !are_available() {
+        return;
+    }
+    let engines = [Rtpengine::start(), Rtpengine::start()];
+    let upgrades = Upgrades::of(server(&[&engines[0], &engines[1]], ""));
+    let (mut alice, mut bob) = (registered(upgrades.server(), "alice"), registered(upgrades.server(), "bob"));
+    establish(&mut alice, &mut bob);
+    let own = usize::from(engines[0].calls().is_empty());
+    let (own, other) = (&engines[own], &engines[1 - own]);
+    let before = own.calls();
+    wait_for_media(own, 20);
+    upgrades.upgrade();
+    wait_for_media(own, 20);
+    // A hold and its end are new offers.
+    alice.hold();
+    bob.expect("CALL_REMOTE_SDP");
+    bob.expect("CALL_REMOTE_SDP");
+    alice.resume();
+    bob.expect("CALL_REMOTE_SDP");
+    wait_for_media(own, 20);
+    assert_eq!((own.calls(), other.calls()), (before, Vec::new()));
+    let shards = || upgrades.server().status()["counters"]["shards"].clone();
+    assert!(shards()["media_offers"].as_u64() >= Some(2), "{}", shards());
+    bob.hang_up();
+    alice.expect_closed();
+    assert!(poll(PATIENCE, || own.calls().is_empty().then_some(())).is_some(), "the engine still has the call");
+    let counts =
+        ["media_deletes", "media_refused", "media_bypassed", "media_strays"].map(|name| shards()[name].as_u64());
+    assert_eq!(counts, [1, 0, 0, 0].map(Some), "{}", shards());
+}
+
+#[test]
+fn a_call_that_rings_during_an_upgrade_ends_at_its_engine() {
+    if !are_available() {
+        return;
+    }
+    let engine = Rtpengine::start();
+    let upgrades = Upgrades::of(server(&[&engine], ""));
+    let (mut alice, mut bob) = (registered(upgrades.server(), "alice"), registered(upgrades.server(), "bob"));
+    alice.dial(BOB);
+    bob.expect("CALL_INCOMING");
+    upgrades.upgrade();
+    bob.accept();
+    alice.expect("CALL_ESTABLISHED");
+    bob.expect("CALL_ESTABLISHED");
+    wait_for_media(&engine, 20);
+    alice.hang_up();
+    bob.expect_closed();
+    assert!(poll(PATIENCE, || engine.calls().is_empty().then_some(())).is_some(), "the engine still has the call");
+    let counters = upgrades.server().status()["counters"]["shards"].clone();
+    assert_eq!((&counters["media_offers"], &counters["media_deletes"]), (&0.into(), &1.into()), "{counters}");
 }
 
 #[test]

@@ -169,11 +169,6 @@ impl Server {
     /// # Errors
     /// Why this server cannot hand over now.
     pub(super) fn greeting(&self) -> Result<Hello, String> {
-        if self.snapshot.media.is_some() {
-            return Err(
-                "a server with [media] cannot be upgraded while it runs: calls would lose their engine".to_owned()
-            );
-        }
         if !self.is_loaded || !self.fleet.locations().is_complete() {
             return Err("registrations are being loaded: try again later".to_owned());
         }

@@ -489,6 +489,10 @@ impl Calls {
         self.place(key.0).and_then(|place| self.calls.get(place))
     }
 
+    pub(crate) const fn early_byes(&self) -> &Option<Box<EarlyByes>> {
+        &self.early_byes
+    }
+
     pub(crate) const fn early_byes_mut(&mut self) -> &mut Option<Box<EarlyByes>> {
         &mut self.early_byes
     }

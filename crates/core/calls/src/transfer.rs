@@ -87,6 +87,12 @@ impl Calls {
         self.early_byes_mut().get_or_insert_default();
     }
 
+    /// Whether another process may still send calls.
+    #[must_use]
+    pub const fn expects_imports(&self) -> bool {
+        self.early_byes().is_some()
+    }
+
     /// Reads calls up to the end of `bytes`. `begin_call` counts a call at its balanced target, if that still exists.
     /// Calls already read stay if `None` is returned, for bytes that are no calls.
     pub fn import(

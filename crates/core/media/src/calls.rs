@@ -191,7 +191,7 @@ impl MediaCalls {
         let call = MediaCall {
             call_id: call_id.into(),
             tag: tag.into(),
-            hash: self.key.hash64(&[call_id]),
+            hash: self.hash_of(call_id),
             engine: None,
             exchanges: SmallVec::new(),
             results: SmallVec::new(),
@@ -199,6 +199,12 @@ impl MediaCalls {
             timer: self.timers.insert(until, key),
         };
         self.calls.insert(key, call);
+    }
+
+    /// Returns the hash of a Call-ID, which selects the engine of its call.
+    #[must_use]
+    pub fn hash_of(&self, call_id: &[u8]) -> u64 {
+        self.key.hash64(&[call_id])
     }
 
     /// Returns the keys of all calls, in ascending order.

@@ -41,8 +41,9 @@ impl MediaCalls {
         call.is_some()
     }
 
-    /// Reads calls up to the end of `bytes`; a call that is known already stays as it is. Returns the number of calls
-    /// that are not known because the table is full; `None` for bytes that are no calls.
+    /// Reads calls up to the end of `bytes`. A call that is known already, because a request was faster than the other
+    /// process, gets the transactions in addition to its own. Returns the number of calls that are not known because
+    /// the table is full; `None` for bytes that are no calls.
     pub fn import(&mut self, now: Timestamp, bytes: &[u8], engines: &Engines) -> Option<usize> {
         let (mut reader, mut refused) = (Reader(bytes), 0_usize);
         while !reader.is_empty() {
@@ -56,18 +57,19 @@ impl MediaCalls {
                 _ => return None,
             };
             let exchanges = read_exchanges(&mut reader)?;
-            if self.get(key).is_some() {
-                continue;
+            if self.get(key).is_none() {
+                if self.len() >= MAX_CALLS {
+                    refused = refused.saturating_add(1);
+                    continue;
+                }
+                self.insert(key, call_id, tag, until);
             }
-            if self.len() >= MAX_CALLS {
-                refused = refused.saturating_add(1);
-                continue;
-            }
-            self.insert(key, call_id, tag, until);
             let Some(call) = self.get_mut(key) else { continue };
-            // The call of an engine that is not configured any more goes to another one.
-            let known = engine.and_then(|engine| engines.iter().find(|known| known.address() == engine));
-            call.engine = known.map(Arc::clone);
+            if call.engine.is_none() {
+                // The call of an engine that is not configured any more goes to another one.
+                let known = engine.and_then(|engine| engines.iter().find(|known| known.address() == engine));
+                call.engine = known.map(Arc::clone);
+            }
             exchanges.into_iter().for_each(|exchange| call.begin(exchange));
         }
         Some(refused)

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use strowger_auth::{Authenticator, NonceWindows};
-use strowger_calls::{CallView, Calls, Limits, SetupTimes};
+use strowger_calls::{CallKey, CallView, Calls, Limits, SetupTimes};
 use strowger_foundation::{ConnId, DurationHistogram, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
 use strowger_locate::{LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::{Kind, Message, Method, Peek, Status};
@@ -101,6 +101,8 @@ pub struct Shard {
     pub(crate) setup_times: DestinationTimes,
     /// BYEs of calls that the operator ends.
     pub(crate) byes: Byes,
+    /// The calls that were exported last, which another process has if it takes over.
+    pub(crate) exported: Vec<CallKey>,
     /// Whether another process has taken over, so that it gets each call that is set up here.
     pub(crate) is_handed_over: bool,
     pub(crate) ring: KeyRing,
@@ -155,6 +157,7 @@ impl Shard {
             pending_registers: PendingRegisters::new(seed),
             setup_times: DestinationTimes::new(seed),
             byes: Byes::default(),
+            exported: Vec::new(),
             is_handed_over: false,
             authenticator: Authenticator::new(&ring, nonces),
             locations,

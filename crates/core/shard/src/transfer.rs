@@ -30,16 +30,19 @@ pub fn shard_of_state(state: &[u8]) -> Option<ShardId> {
 }
 
 impl Shard {
-    /// Appends what the same shard of another process needs, and changes nothing. After the other process has taken it
-    /// over, give this shard [`Input::HandedOver`](crate::Input::HandedOver) before any other input; if it has not, go
-    /// on as before. Its length is bounded by the tables of calls and media: some hundred bytes a call, and at most
-    /// three thousand without media.
-    pub fn export_state(&self, out: &mut Vec<u8>) {
+    /// Appends what the same shard of another process needs, and notes which calls these are. After the other process
+    /// has taken it over, give this shard [`Input::HandedOver`](crate::Input::HandedOver); if it has not, go on as
+    /// before. In between, no message of a caller or callee may come, but answers of engines and what the other process
+    /// relays may. Its length is bounded by the tables of calls and media: some hundred bytes a call, and at most three
+    /// thousand without media.
+    pub fn export_state(&mut self, out: &mut Vec<u8>) {
         let media = self.media.as_ref().map(|hook| hook.calls.keys()).unwrap_or_default();
         // Media of calls that are not tracked have nothing to wait for.
         let is_untracked = |key: &u64| self.calls.as_ref().is_none_or(|calls| !calls.is_tracked(*key));
         let untracked = media.into_iter().filter(is_untracked);
-        self.write_state(out, &self.movable_calls(), untracked, true);
+        let calls = self.movable_calls();
+        self.write_state(out, &calls, untracked, true);
+        self.exported = calls;
     }
 
     /// Takes over what the same shard of another process has exported. At the start it must come before any other
@@ -106,11 +109,15 @@ impl Shard {
     /// here too, for responses that are repeated; only the other process ends them at their engines.
     #[cold]
     pub(crate) fn hand_over(&mut self) {
-        for key in self.movable_calls() {
+        for key in core::mem::take(&mut self.exported) {
             self.calls.iter_mut().for_each(|calls| calls.transfer(key));
         }
-        self.trunk_registrations.transfer_all();
         self.is_handed_over = true;
+        // A call may have been set up since the export: an engine has answered, or the other process was fast to relay.
+        for key in self.movable_calls() {
+            self.transfer_call(key);
+        }
+        self.trunk_registrations.transfer_all();
         self.settle_duties();
     }
 

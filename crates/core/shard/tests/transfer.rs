@@ -47,7 +47,7 @@ fn bye(invite: &SentMessage) -> String {
         .replace("CSeq: 1", "CSeq: 2")
 }
 
-fn state_of(old: &World) -> Vec<u8> {
+fn state_of(old: &mut World) -> Vec<u8> {
     let mut state = Vec::new();
     old.shard.export_state(&mut state);
     state
@@ -127,7 +127,7 @@ fn an_operator_ends_a_call_of_the_other_process() {
     let (mut old, mut new) = (world(), world());
     let invite = invite(&mut old);
     answer(&mut old, &invite, "");
-    let mut reference = state_of(&old);
+    let mut reference = state_of(&mut old);
     hand_over(&mut old, &mut new);
     let byes = new.give(Input::EndCall { call_id: CALL_ID.as_bytes() });
     assert_eq!(destinations(&byes, "BYE").len(), 2);
@@ -192,6 +192,21 @@ fn a_ringing_call_follows_when_it_is_answered() {
     assert_eq!(follow(&mut old, &mut new), 0);
     old.settle();
     assert!(records(&old).is_empty());
+}
+
+#[test]
+fn a_call_that_is_answered_between_export_and_handover_follows_too() {
+    let (mut old, mut new) = (world(), world());
+    let invite = invite(&mut old);
+    let state = state_of(&mut old);
+    // The other process relays the answer before this one knows that it has been replaced.
+    answer(&mut old, &invite, "");
+    assert_eq!(old.events.len(), 0, "it stays here as long as the other process may fail");
+    new.now = old.now;
+    assert_eq!(new.shard.import_state(new.now, &state), Ok(ImportedState::default()));
+    assert!(old.give(Input::HandedOver).is_empty());
+    assert_eq!((follow(&mut old, &mut new), listed(&old).len(), listed(&new).len()), (1, 0, 1));
+    old.settle();
 }
 
 #[test]
@@ -280,7 +295,7 @@ fn a_state_of_another_version_shard_or_key_is_refused_with_the_reason() {
     let mut old = world();
     let invite = invite(&mut old);
     answer(&mut old, &invite, "");
-    let state = state_of(&old);
+    let state = state_of(&mut old);
     let refusal = |edit: &dyn Fn(&mut Vec<u8>)| {
         let (mut new, mut state) = (world(), state.clone());
         edit(&mut state);
@@ -311,7 +326,7 @@ fn calls_are_dropped_and_counted_where_none_are_tracked() {
     let invite = invite(&mut old);
     answer(&mut old, &invite, "");
     let mut new = world_with(|snapshot| snapshot.track_calls = false);
-    let imported = new.shard.import_state(old.now, &state_of(&old));
+    let imported = new.shard.import_state(old.now, &state_of(&mut old));
     assert_eq!(imported, Ok(ImportedState { refused: 1, ..ImportedState::default() }));
     // The call itself goes on.
     new.now = old.now;
@@ -327,7 +342,7 @@ proptest! {
         let mut old = world();
         let invite = invite(&mut old);
         answer(&mut old, &invite, "");
-        let mut state = state_of(&old);
+        let mut state = state_of(&mut old);
         for (place, byte) in edits {
             let place = place.index(state.len());
             state[place] = byte;

@@ -40,7 +40,7 @@ pub(crate) trait StateMachine {
     /// Visits the times until a destination's first response.
     fn for_each_response_time(&self, _visit: &mut dyn FnMut(CallDestination, &DurationHistogram)) {}
     /// Appends what the same shard of another process needs.
-    fn export_state(&self, _out: &mut Vec<u8>) {}
+    fn export_state(&mut self, _out: &mut Vec<u8>) {}
     /// Takes over what another process has exported.
     fn import_state(&mut self, _now: Timestamp, _state: &[u8]) -> Result<ImportedState, StateError> {
         Ok(ImportedState::default())
@@ -104,7 +104,7 @@ impl StateMachine for Shard {
         Self::for_each_response_time(self, visit);
     }
 
-    fn export_state(&self, out: &mut Vec<u8>) {
+    fn export_state(&mut self, out: &mut Vec<u8>) {
         Self::export_state(self, out);
     }
 

@@ -61,7 +61,9 @@ impl Shard {
         let Some(hook) = &mut self.media else { return };
         hook.client.handle_timeout(now);
         while hook.calls.poll_timeout().is_some_and(|at| at <= now) {
-            if let Some(call) = hook.calls.poll_expired(now) {
+            let expired = hook.calls.poll_expired(now);
+            // Another process ends the calls that it has taken over.
+            if let Some(call) = expired.filter(|_| !self.is_handed_over) {
                 hook.delete(now, &call);
             }
         }

@@ -263,7 +263,11 @@ impl Shard {
             return false;
         };
         let keys = calls.keys_of(message);
-        let Some((key, call)) = hook.calls.find(keys) else { return false };
+        let Some((key, call)) = hook.calls.find(keys) else {
+            let is_expected = calls.expects_imports();
+            return is_expected
+                && self.hold_early_ack(now, request, onward, targets, (keys[0], [to_tag, from_tag], sdp));
+        };
         let Some(invite) = call.invite_of_ack(message.cseq().number, from_tag).filter(|invite| !invite.has_offer)
         else {
             return false;
@@ -303,6 +307,54 @@ impl Shard {
         let profile = profile(request.source.transport.is_web_socket(), is_to_browser, received_from);
         let command = Command::Answer(dialog, profile, sdp);
         hook.ask(now, key, (user_of(token, 0), RequestKind::Answer), command);
+        self.drive_media(now);
+        true
+    }
+
+    /// Like [`hold_ack`](Self::hold_ack), for an ACK that is faster than its call, which another process has set up. An
+    /// ACK has a description only if the 2xx had the offer, and the engine of that is found by the Call-ID.
+    fn hold_early_ack(
+        &mut self,
+        now: Timestamp,
+        request: &Request<'_, '_>,
+        onward: ForwardOptions,
+        targets: &[Target],
+        (key, [offerer, answerer], sdp): (u64, [&[u8]; 2], &[u8]),
+    ) -> bool {
+        let (message, snapshot) = (request.message, request.snapshot);
+        let (Some(hook), Some(policy)) = (&mut self.media, &snapshot.media) else { return false };
+        if !applies(policy.when, message, &request.source, targets) {
+            return false;
+        }
+        let held_key = hook.calls.result_key(0, SdpRole::Answer, [offerer, answerer], sdp);
+        if hook.is_held(held_key) {
+            return true;
+        }
+        if !hook.has_room() {
+            hook.bypassed = hook.bypassed.wrapping_add(1);
+            return false;
+        }
+        let held = HeldMessage {
+            bytes: message.bytes().to_vec(),
+            source: request.source,
+            call: key,
+            transaction: 0,
+            kind: HeldKind::Ack { onward, targets: targets.to_vec() },
+            bodies: SmallVec::from_elem(None, 1),
+            missing: 1,
+            held_key,
+            result_key: 0,
+            failure: None,
+        };
+        let user = user_of(hook.hold(held), 0);
+        let dialog = Dialog { call_id: message.call_id(), from_tag: offerer, to_tag: Some(answerer), branch: None };
+        let is_to_browser = targets.first().is_some_and(is_browser_target);
+        let received_from = translated_source(message, &request.source);
+        let profile = profile(request.source.transport.is_web_socket(), is_to_browser, received_from);
+        let call = hook.calls.hash_of(message.call_id());
+        let engine = policy.engines.select(call, &[]).map(Arc::clone);
+        let command = Command::Answer(dialog, profile, sdp);
+        hook.client.start(now, &strowger_media::Request { user, kind: RequestKind::Answer, call, engine, command });
         self.drive_media(now);
         true
     }

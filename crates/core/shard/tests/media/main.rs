@@ -7,10 +7,9 @@ mod engine;
 mod failures;
 mod offers;
 mod policies;
+mod transfer;
 
 use std::time::Duration;
-
-use strowger_shard::Input;
 
 use engine::{body, command, commands, request, response, routed, sdp, world};
 use support::{ALICE, BOB, find, summary};
@@ -173,31 +172,4 @@ fn an_unanswered_call_ends_at_the_engine_too() {
     world.input(BOB, &response(&invite, 180, "b", ""));
     world.settle();
     assert!(commands(&mut world).iter().any(|sent| sent.summary() == "delete a"));
-}
-
-#[test]
-fn another_process_ends_the_calls_that_it_has_taken_over_at_their_engine() {
-    let (mut old, mut new) = (world(|_| {}), world(|_| {}));
-    old.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
-    old.input(ALICE, &request("INVITE", 1, "", &sdp("alice")));
-    let invite = find(&command(&mut old).answer(&mut old), "INVITE");
-    old.input(BOB, &response(&invite, 200, "b", &sdp("bob")));
-    let answer = command(&mut old);
-    answer.answer(&mut old);
-    let mut state = Vec::new();
-    old.shard.export_state(&mut state);
-    new.now = old.now;
-    assert_eq!(new.shard.import_state(new.now, &state).map(|imported| imported.calls), Ok(1));
-    assert!(new.drain().is_empty());
-    assert!(old.give(Input::HandedOver).is_empty());
-
-    // The 200 is repeated, and its transaction is here.
-    let again = old.input(BOB, &response(&invite, 200, "b", &sdp("bob")));
-    assert_eq!(body(&again[0]), answer.result());
-    let bye = find(&new.input(ALICE, &routed(&invite, &request("BYE", 2, "b", ""))), "BYE");
-    assert_eq!(command(&mut new).summary(), "delete a");
-    new.input(BOB, &response(&bye, 200, "b", ""));
-    old.settle();
-    new.settle();
-    assert_eq!((old.shard.counters().media_deletes, new.shard.counters().media_deletes), (0, 1));
 }
