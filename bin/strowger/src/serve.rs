@@ -175,6 +175,8 @@ struct Server {
     process: u8,
     /// Seed of nonces, the same in the whole chain.
     nonce_seed: u64,
+    /// The nonce counts that clients have used.
+    nonces: Arc<NonceWindows>,
     /// Earlier processes that still have transactions.
     predecessors: Vec<PredecessorRelay>,
     /// The same, as the workers know them.
@@ -293,12 +295,13 @@ impl Server {
         let (nonce_seed, process) = inheritance
             .as_ref()
             .map_or((seed, 0), |inheritance| (inheritance.hello.nonce_seed, inheritance.hello.process));
-        let (sockets, taken_over) = match &mut inherited {
-            Some(inherited) => {
-                let (sockets, taken_over) = inherited.take_sockets(process);
+        let nonces = cluster.nonces().unwrap_or_else(|| Arc::new(NonceWindows::new(NONCE_STRIPES, nonce_seed)));
+        let (sockets, taken_over) = match (&inheritance, &mut inherited) {
+            (Some(inheritance), Some(inherited)) => {
+                let (sockets, taken_over) = inherited.take_sockets(&inheritance.hello);
                 (sockets, Some(taken_over))
             }
-            None => (bound, None),
+            _ => (bound, None),
         };
         let fleet = FleetConfig {
             sockets,
@@ -315,7 +318,7 @@ impl Server {
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
             record_sink: cluster.record_sink(durable.record_sink()),
-            nonces: cluster.nonces().or_else(|| Some(Arc::new(NonceWindows::new(NONCE_STRIPES, nonce_seed)))),
+            nonces: Some(Arc::clone(&nonces)),
             tracer,
             options: worker_options(&config, workers),
         };
@@ -374,6 +377,7 @@ impl Server {
             admin: opened.0,
             process,
             nonce_seed,
+            nonces,
             predecessors: Vec::new(),
             known_predecessors: None,
             takeover: None,

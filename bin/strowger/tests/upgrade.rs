@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::end::End;
 use common::load::{assert_adds_up, number};
+use common::phone::Phone;
 use common::server::Server;
 use common::{CommandResult, PATIENCE, free_address, poll, until};
 use serde_json::Value;
@@ -298,6 +299,55 @@ fn a_phone_keeps_its_connection_across_upgrades_until_it_is_told_to_close_it() {
     (&phone).read_to_end(&mut Vec::new()).expect("the end");
     let again = TcpStream::connect(tcp).expect("it listens");
     assert!(ask_on(&again, &options(&chain.server)).starts_with("SIP/2.0 200 "));
+}
+
+/// A server with passwords and the user Bob.
+fn with_passwords(more: &str) -> Chain {
+    let (folder, address) = Server::prepare("");
+    let config = folder.read("strowger.toml").replace("auth.require = []", "server.domains = [\"example.com\"]");
+    folder.write("strowger.toml", &format!("{config}{more}"));
+    let added = folder.run_with(&["user", "add", "bob@example.com"], "correct horse\n");
+    assert_eq!(added.code, Some(0), "{added:?}");
+    Chain::of(Server::started_by(folder.command(&["serve"]), folder, address))
+}
+
+#[test]
+fn no_credentials_are_accepted_twice_across_upgrades() {
+    let mut chain = with_passwords("");
+    let mut phone = Phone::new(chain.server.address, Ipv4Addr::LOCALHOST, "bob");
+    let [used, unused] = [phone.ask(), phone.ask()];
+    let answer = |phone: &mut Phone, challenge: &str| phone.answer(challenge, "correct horse");
+    assert!(answer(&mut phone, &used).starts_with("SIP/2.0 200 "));
+    for _ in 0..2 {
+        let refusal = answer(&mut phone, &used);
+        assert!(refusal.starts_with("SIP/2.0 401 ") && refusal.contains("stale=true"), "{refusal}");
+        chain.upgrade(&[]);
+    }
+    let refusal = answer(&mut phone, &used);
+    assert!(refusal.starts_with("SIP/2.0 401 "), "two processes later: {refusal}");
+    assert!(answer(&mut phone, &unused).starts_with("SIP/2.0 200 "), "a challenge of an earlier process is valid");
+    assert!(answer(&mut phone, &unused).starts_with("SIP/2.0 401 "));
+}
+
+#[test]
+fn a_source_that_has_proven_its_address_need_not_do_so_after_an_upgrade() {
+    let mut chain = with_passwords("[ban]\nfailures = 5\n");
+    let source = Ipv4Addr::new(127, 0, 78, 1);
+    let mut phone = Phone::new(chain.server.address, source, "bob");
+    let challenge = phone.ask();
+    assert!(phone.answer(&challenge, "correct horse").starts_with("SIP/2.0 200 "));
+    // Without a registration, nothing but the proof protects the address of a phone.
+    chain.server.folder.run(&["ctl", "unregister", "bob@example.com"]).ok();
+    chain.server.until("it is removed", || chain.server.status()["addresses"] == 0);
+    chain.upgrade(&[]);
+    let challenge = phone.ask();
+    for number in 0..5 {
+        let refusal = phone.answer(&challenge, &format!("guess {number}"));
+        assert!(refusal.starts_with("SIP/2.0 401 "), "{refusal}");
+    }
+    chain.server.until("it is spared", || chain.server.status()["counters"]["bans"]["spared"] == 1);
+    let bans = chain.server.folder.run(&["ctl", "ban", "--json"]).json();
+    assert_eq!(bans["bans"], Value::Array(Vec::new()));
 }
 
 #[test]

@@ -39,6 +39,12 @@ pub(super) const ADMINISTRATION: &str = "administration";
 pub(super) const MEMBER: &str = "member";
 /// Name of the section with the other members that are alive, as JSON.
 pub(super) const LIVE_MEMBERS: &str = "live-members";
+/// Name of the section with the used nonce counts.
+pub(super) const NONCES: &str = "nonces";
+/// Name of the section with the sources that have proven their address.
+pub(super) const PROVEN_SOURCES: &str = "proven-sources";
+/// Version of the form of both.
+pub(super) const CLIENTS_VERSION: u32 = 1;
 /// Name of the section with the state of targets.
 pub(super) const TARGETS: &str = "targets";
 /// Names of the sections with the calls of a shard begin so.
@@ -68,11 +74,16 @@ pub(super) struct Inherited {
 }
 
 impl Inherited {
-    /// Returns the sockets for the workers of a process with this number. Who its predecessors are is told before the
+    /// Returns the sockets for the workers of a process that was greeted so. Who its predecessors are is told before the
     /// workers read anything.
-    pub(super) fn take_sockets(&mut self, process: u8) -> (Vec<Vec<Socket>>, TakenOver) {
-        let new_work = std::mem::take(&mut self.new_work);
-        (std::mem::take(&mut self.sockets), TakenOver { process, new_work, predecessors: Arc::default() })
+    pub(super) fn take_sockets(&mut self, hello: &Hello) -> (Vec<Vec<Socket>>, TakenOver) {
+        let taken_over = TakenOver {
+            process: hello.process,
+            new_work: std::mem::take(&mut self.new_work),
+            predecessors: Arc::default(),
+            source_seed: hello.nonce_seed,
+        };
+        (std::mem::take(&mut self.sockets), taken_over)
     }
 
     /// Returns what the process with this greeting has been as a member.
@@ -275,28 +286,24 @@ impl Server {
 
     /// Takes over the state of parts that outlive transactions.
     fn import_sections(&self, sections: &[Section]) -> Result<(), Failure> {
+        let no = |why: String| Failure::No(format!("the takeover has failed: {why}"));
         let mut all = ImportedState::default();
-        for Section { name, version, bytes } in sections.iter().filter(|section| section.name != FROZEN_AT) {
-            if name == TARGETS {
-                let imported = self.balancing.import_targets(bytes);
-                imported.map_err(|error| Failure::No(format!("the takeover has failed: {error}")))?;
-                continue;
-            }
-            if name == LIVE_MEMBERS {
-                self.import_live_members(bytes);
-                continue;
-            }
-            if !name.starts_with(CALLS) {
-                tracing::info!(
+        for section in sections {
+            let Section { name, version, bytes } = section;
+            match name.as_str() {
+                FROZEN_AT => {}
+                TARGETS => drop(self.balancing.import_targets(bytes).map_err(|error| no(error.to_string()))?),
+                LIVE_MEMBERS => self.import_live_members(bytes),
+                NONCES | PROVEN_SOURCES => self.import_clients(section).map_err(no)?,
+                name if name.starts_with(CALLS) => match self.fleet.import_state(bytes) {
+                    Some(Ok(imported)) => all.add(&imported),
+                    Some(Err(error)) => return Err(no(error.to_string())),
+                    None => return Err(no("a worker is stalled".to_owned())),
+                },
+                name => tracing::info!(
                     "{} of {name} (format {version}) are not known to this version",
                     size(bytes.len() as u64)
-                );
-                continue;
-            }
-            match self.fleet.import_state(bytes) {
-                Some(Ok(imported)) => all.add(&imported),
-                Some(Err(error)) => return Err(Failure::No(format!("the takeover has failed: {error}"))),
-                None => return Err(Failure::No("the takeover has failed: a worker is stalled".to_owned())),
+                ),
             }
         }
         if all.refused > 0 {
@@ -305,14 +312,24 @@ impl Server {
         tracing::info!("took over {}", count(all.calls as u64, "call"));
         Ok(())
     }
-}
 
-impl Server {
     /// Knows the members that are alive until they are heard of.
     fn import_live_members(&self, bytes: &[u8]) {
         let found: Vec<(u16, SocketAddr)> = serde_json::from_slice(bytes).unwrap_or_default();
         let known = found.into_iter().filter_map(|(member, address)| Some((MemberId::new(member)?, address)));
         self.fleet.locations().set_live_members(known.collect());
+    }
+
+    /// Takes over which nonce counts clients have used, or which of them have proven their address.
+    fn import_clients(&self, Section { name, version, bytes }: &Section) -> Result<(), String> {
+        if *version > CLIENTS_VERSION {
+            return Err(format!("{name} are in form {version}, and this program reads forms up to {CLIENTS_VERSION}"));
+        }
+        let is_imported = match name.as_str() {
+            NONCES => self.nonces.import(bytes).is_some(),
+            _ => self.fleet.proven().import(bytes),
+        };
+        if is_imported { Ok(()) } else { Err(format!("{name} of the other process cannot be read")) }
     }
 }
 

@@ -18,7 +18,10 @@ use strowger_takeover::{
 };
 use strowger_worker::{MAX_PREDECESSORS, ProcessLink, RelayInlet};
 
-use super::inheritance::{ADMINISTRATION, CALLS, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, TARGETS, origin_of};
+use super::inheritance::{
+    ADMINISTRATION, CALLS, CLIENTS_VERSION, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, NONCES, PROVEN_SOURCES, TARGETS,
+    origin_of,
+};
 use super::{DRAIN_LIMIT, DRAIN_TICK, Message, Server};
 use crate::admin::AdminListener;
 use crate::text::count;
@@ -310,16 +313,10 @@ impl Server {
         });
         failed.map_or(Ok(()), |error| Err(text(error)))?;
         phases.end("send registrations");
-        let frozen_at =
-            Section { name: FROZEN_AT.to_owned(), version: 1, bytes: frozen_at.as_nanos().to_le_bytes().into() };
-        state.section(&frozen_at).map_err(text)?;
-        let targets = Section { name: TARGETS.to_owned(), version: 1, bytes: self.balancing.export_targets() };
-        state.section(&targets).map_err(text)?;
-        state.section(&self.live_members()).map_err(text)?;
-        for (shard, bytes) in calls.into_iter().enumerate() {
-            // Pieces of one name are one section.
-            state.section(&Section { name: format!("{CALLS}{shard}"), version: 1, bytes }).map_err(text)?;
+        for section in self.sections(frozen_at, calls) {
+            state.section(&section).map_err(text)?;
         }
+        phases.end("send calls and nonces");
         let bytes = state.complete().map_err(text)?;
         match receive_reply(&successor.channel, deadline).map_err(text)? {
             Reply::Prepared => {}
@@ -350,13 +347,30 @@ impl Server {
         Ok((report, relay))
     }
 
-    /// Returns the section with the other members that are alive.
-    fn live_members(&self) -> Section {
+    /// Returns the other members that are alive, as JSON.
+    fn live_members(&self) -> Vec<u8> {
         let found = self.fleet.locations().live_members();
         let found: Vec<_> = found.into_iter().map(|(member, address)| (member.get(), address)).collect();
         // Numbers and addresses always have a form.
-        let bytes = serde_json::to_vec(&found).unwrap_or_default();
-        Section { name: LIVE_MEMBERS.to_owned(), version: 1, bytes }
+        serde_json::to_vec(&found).unwrap_or_default()
+    }
+
+    /// Returns the state of parts that outlive transactions.
+    fn sections(&self, frozen_at: Timestamp, calls: Vec<Vec<u8>>) -> impl Iterator<Item = Section> {
+        let section = |name: &str, version, bytes| Section { name: name.to_owned(), version, bytes };
+        let (mut nonces, mut proven) = (Vec::new(), Vec::new());
+        self.nonces.export(&mut nonces);
+        self.fleet.proven().export(&mut proven);
+        let own = [
+            section(FROZEN_AT, 1, frozen_at.as_nanos().to_le_bytes().into()),
+            section(TARGETS, 1, self.balancing.export_targets()),
+            section(LIVE_MEMBERS, 1, self.live_members()),
+            section(NONCES, CLIENTS_VERSION, nonces),
+            section(PROVEN_SOURCES, CLIENTS_VERSION, proven),
+        ];
+        // Pieces of one name are one section.
+        let of_shard = |(shard, bytes)| Section { name: format!("{CALLS}{shard}"), version: 1, bytes };
+        own.into_iter().chain(calls.into_iter().enumerate().map(of_shard))
     }
 
     /// Leaves everything to the other process but the transactions that this one has begun.

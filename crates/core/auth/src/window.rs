@@ -1,6 +1,7 @@
 //! Used nonce counts (RFC 7616 §3.4): one sliding window per nonce in use.
 
 mod nonce_sharing;
+mod transfer;
 
 use core::hash::BuildHasher as _;
 use core::time::Duration;

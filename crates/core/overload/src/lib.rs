@@ -18,6 +18,7 @@ mod limits;
 mod neighbour;
 mod position;
 mod proven;
+mod proven_transfer;
 mod queue;
 mod queue_bound;
 mod shares;

@@ -100,6 +100,24 @@ impl ProvenSources {
         has(0) || has(PROVEN_WORDS)
     }
 
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.memory.words()
+    }
+
+    pub(crate) const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Returns the start of the younger generation, and the number of those before it.
+    pub(crate) fn generation(&self) -> (Timestamp, u64) {
+        (Timestamp::from_nanos(self.began.load(Ordering::Relaxed)), self.changes.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_generation(&self, began: Timestamp, changes: u64) {
+        self.began.store(began.as_nanos(), Ordering::Relaxed);
+        self.changes.store(changes, Ordering::Relaxed);
+    }
+
     fn young(&self) -> usize {
         usize::from(!self.changes.load(Ordering::Relaxed).is_multiple_of(2))
     }

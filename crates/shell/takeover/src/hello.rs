@@ -32,7 +32,7 @@ pub struct Hello {
     pub clock_origin: u64,
     /// Store time at the origin of its timestamps, in nanoseconds.
     pub store_origin: u64,
-    /// Seed of its nonces.
+    /// Seed of its nonces and of its set of proven sources.
     pub nonce_seed: u64,
     /// How registrations are stored: `memory`, `write-behind` or `write-through`.
     pub store: String,

@@ -113,6 +113,8 @@ pub struct TakenOver {
     pub new_work: Vec<Vec<Option<UdpSocket>>>,
     /// The processes before this one that still have transactions.
     pub predecessors: Arc<Predecessors>,
+    /// Seed of the set of proven sources: [`FleetConfig::seed`] of the first process of the chain.
+    pub source_seed: u64,
 }
 
 impl fmt::Debug for FleetConfig {
@@ -159,10 +161,11 @@ impl Fleet {
         let shards = shards_of(config.sockets.len())?;
         let ring = KeyRing::new(TagKey::new(config.key));
         let (names, locations) = (Arc::clone(&config.names), Arc::clone(&config.locations));
-        let sources = KnownSources::new(config.seed).ok().map(Arc::new);
+        let source_seed = config.taken_over.as_ref().map_or(config.seed, |taken_over| taken_over.source_seed);
+        let sources = KnownSources::new(source_seed).ok().map(Arc::new);
         let proven = Arc::new(match &sources {
-            Some(sources) => ProvenSources::in_memory(config.seed, Arc::clone(sources) as Arc<dyn SourceMemory>),
-            None => ProvenSources::new(config.seed),
+            Some(sources) => ProvenSources::in_memory(source_seed, Arc::clone(sources) as Arc<dyn SourceMemory>),
+            None => ProvenSources::new(source_seed),
         });
         let nonces = config.nonces.clone();
         let process = config.taken_over.as_ref().map_or(0, |taken_over| taken_over.process);

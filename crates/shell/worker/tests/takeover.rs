@@ -81,7 +81,7 @@ impl Server {
             sockets.push(own);
             new_work.push(second);
         }
-        let taken_over = Some(TakenOver { process: 1, new_work, predecessors: Arc::new(predecessors) });
+        let taken_over = Some(TakenOver { process: 1, new_work, predecessors: Arc::new(predecessors), source_seed: 1 });
         let config = FleetConfig { taken_over, seed: 2, ..self.config(sockets) };
         Fleet::start(config).expect("threads")
     }
