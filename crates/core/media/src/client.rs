@@ -173,6 +173,18 @@ impl Client {
         }
     }
 
+    /// Sends no probes until the next [policy](Self::handle_policy).
+    pub fn stop_probing(&mut self) {
+        self.probed.clear();
+        self.pending.retain(|_, pending| {
+            let is_probe = pending.kind == RequestKind::Ping;
+            if let Some(timer) = pending.timer.filter(|_| is_probe) {
+                self.timers.cancel(timer);
+            }
+            !is_probe
+        });
+    }
+
     /// Sends a request, and returns the engine that got it. The outcome of an offer or answer follows.
     pub fn start(&mut self, now: Timestamp, request: &Request<'_>) -> Option<Arc<Engine>> {
         let Request { user, kind, call, ref engine, ref command } = *request;

@@ -105,6 +105,13 @@ impl Probes {
         before.into_iter().filter_map(|probing| probing.pending).map(|waiting| waiting.client)
     }
 
+    /// Stops probing. Returns the pending probes.
+    pub(crate) fn stop(&mut self) -> impl Iterator<Item = ClientId> + use<> {
+        let before = core::mem::take(&mut self.list);
+        self.settle();
+        before.into_iter().filter_map(|probing| probing.pending).map(|waiting| waiting.client)
+    }
+
     pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {
         self.next
     }

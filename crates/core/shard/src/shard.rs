@@ -255,6 +255,9 @@ impl Shard {
             _ => {}
         }
         let held = self.configure_media(now, &snapshot);
+        if self.is_handed_over {
+            self.end_own_requests();
+        }
         self.settle_duties();
         self.snapshot = snapshot;
         self.release_all(now, held);
@@ -354,7 +357,10 @@ impl Shard {
             self.locations.expire(now, self.id, EXPIRE_BATCH);
             for _ in 0..EXPIRE_BATCH {
                 let Some(due) = self.locations.poll_keep_alive(now, self.id) else { break };
-                self.keep_alive(&due);
+                // The process that has taken over does it.
+                if !self.is_handed_over {
+                    self.keep_alive(&due);
+                }
             }
         }
         if let Some(calls) = &mut self.calls {

@@ -118,6 +118,16 @@ impl Shard {
             self.transfer_call(key);
         }
         self.trunk_registrations.transfer_all();
+        self.end_own_requests();
+    }
+
+    /// Ends what only one process may send for the server: probes of targets and engines. Keep-alives of bindings end
+    /// when they are due.
+    pub(crate) fn end_own_requests(&mut self) {
+        for client in self.probes.stop() {
+            self.proxy.transactions().stop_retransmitting(client);
+        }
+        self.media.iter_mut().for_each(|hook| hook.client.stop_probing());
         self.settle_duties();
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_proxy::flow_token;
 use strowger_registrar::{KeepAlive, Nat};
-use strowger_shard::Snapshot;
+use strowger_shard::{Input, Snapshot};
 use support::{ALICE, BOB, SERVER, SentMessage, World, request, summary};
 
 /// The public address of the NAT.
@@ -150,6 +150,16 @@ fn crlf_keep_alives_keep_the_nat_open() {
     assert!(sent.iter().all(|sent| sent.text == "\r\n\r\n"));
     assert_eq!(world.shard.counters().keep_alives, sent.len() as u64);
     assert!(world.wait(Duration::from_secs(100)).is_empty(), "the binding has ended, and the keep-alives with it");
+}
+
+#[test]
+fn a_process_that_has_been_replaced_sends_no_keep_alives() {
+    let mut world = world(|_| {});
+    let (_, sent) = kept_open(&mut world);
+    assert!(!sent.is_empty());
+    assert!(world.give(Input::HandedOver).is_empty());
+    let (_, sent) = kept_open(&mut world);
+    assert!(sent.is_empty(), "{sent:?}");
 }
 
 #[test]

@@ -53,6 +53,22 @@ fn probes_take_a_target_out_and_bring_it_back() {
     assert!(world.events.iter().any(|event| matches!(event, Event::TargetHealth { is_up: true, .. })));
 }
 
+#[test]
+fn a_process_that_has_been_replaced_does_not_probe() {
+    let targets = targets(3);
+    let probe = Probe { interval: Duration::from_secs(5), ..Probe::default() };
+    let set = SetConfig { probe: Some(probe), ..config(Policy::Hash) };
+    let mut world = world(set.clone(), &targets);
+    let is_probed = |world: &mut World| !world.wait(Duration::from_secs(20)).is_empty();
+    assert!(is_probed(&mut world));
+    let before = targets.iter().map(|target| target.is_up()).collect::<Vec<_>>();
+    assert!(world.give(Input::HandedOver).is_empty());
+    assert!(!is_probed(&mut world), "the pending probes are not repeated either");
+    world.configure(|snapshot| snapshot.routes = vec![route(set, &targets)]);
+    assert!(!is_probed(&mut world));
+    assert_eq!(targets.iter().map(|target| target.is_up()).collect::<Vec<_>>(), before);
+}
+
 /// A loaded target's responses to earlier calls do not end its pause: it has said when to come back.
 
 #[test]

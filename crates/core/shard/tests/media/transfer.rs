@@ -139,6 +139,17 @@ fn an_update_that_overtakes_its_call_leaves_it_complete() {
 }
 
 #[test]
+fn only_one_process_probes_the_engines() {
+    let (mut old, mut new) = processes();
+    hand_over(&mut old, &mut new);
+    let pings = |world: &mut World| {
+        world.wait(Duration::from_secs(60));
+        commands(world).iter().filter(|sent| sent.summary() == "ping").count()
+    };
+    assert_eq!((pings(&mut old), pings(&mut new) > 0), (0, true));
+}
+
+#[test]
 fn only_one_process_ends_a_call_that_nothing_else_ends() {
     let (mut old, mut new) = processes();
     let invite = invite(&mut old, &sdp("alice"));
