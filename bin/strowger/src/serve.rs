@@ -10,44 +10,39 @@ mod inheritance;
 mod limits;
 mod listeners;
 mod reload;
+mod start;
 mod succession;
 mod targets;
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::SIGHUP;
 use strowger_auth::NonceWindows;
 use strowger_control::config::{self, Config, ConfigSource};
-use strowger_control::dns::{DnsResolver, SendableTransports};
-use strowger_control::protocol::{EndedCalls, Request, Response, Status, Takeover, UpgradeReport};
-use strowger_control::socket::{ControlSocket, Handler};
-use strowger_foundation::{TagKey, Transport};
-use strowger_locate::NameCache;
+use strowger_control::protocol::{EndedCalls, Request, Response, Status, UpgradeReport};
+use strowger_control::socket::ControlSocket;
+use strowger_foundation::Transport;
 use strowger_net::{Clock, WebSocketContext};
-use strowger_registrar::Locations;
-use strowger_shard::{Listener, ListenerState, Listeners, Snapshot};
-use strowger_takeover::{Hello, Relay};
-use strowger_worker::{Fleet, FleetConfig, NONCE_STRIPES, Predecessors, Resolve, StreamLimits};
+use strowger_shard::{ListenerState, Snapshot};
+use strowger_takeover::Hello;
+use strowger_worker::Fleet;
 
 use self::control_handler::ControlHandler;
 use self::inheritance::Inheritance;
-use self::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
-use self::listeners::{ListenerSet, bind, listeners_of};
-use self::succession::{PredecessorRelay, Successor};
+use self::listeners::ListenerSet;
+pub(crate) use self::start::{empty_table, fresh_key};
+use self::succession::{Chain, Successor};
 
-use crate::admin::{AdminListener, Served};
+use crate::admin::AdminListener;
 use crate::balancing::TargetManager;
-use crate::ban_keeper::{BanKeeper, KnownSources};
+use crate::ban_keeper::BanKeeper;
 use crate::cdr::Cdr;
-use crate::cluster::{self, SharedTable};
+use crate::cluster::SharedTable;
 use crate::durable_store::DurableStore;
 use crate::exporters::Exporters;
 use crate::failure::Failure;
@@ -57,13 +52,12 @@ use crate::log::LogHandle;
 use crate::passed_calls::PassedCalls;
 use crate::resolver::Resolver;
 use crate::running_config::RunningConfig;
-use crate::security_log::SecurityLog;
 use crate::segmentation::Segmentation;
 use crate::text::count;
 use crate::tls::Certificates;
-use crate::trace::{ListenerNames, Traces};
+use crate::trace::ListenerNames;
 use crate::users::{DirectoryUpdate, Users};
-use crate::{calls, check, former_names, gateways, key, log, service_manager, status, web_sockets};
+use crate::{calls, gateways, log, service_manager, status};
 
 /// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -71,15 +65,11 @@ const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 const DRAIN_TICK: Duration = Duration::from_millis(20);
 /// Maximum time for transactions to end after a signal.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// Queue length for requests of the control socket, above its number of connections.
-const QUEUE: usize = 64;
-/// Queue length for log events and ended calls.
-const EVENT_QUEUE: usize = 8192;
 
 pub(crate) fn run(meant: ConfigSource<'_>, takes_over: bool) -> Result<(), Failure> {
     let inheritance = if takes_over { Some(Inheritance::receive()?) } else { None };
     let refusal = inheritance.as_ref().map(Inheritance::refusal);
-    let (mut server, pages) = start(meant, inheritance).inspect_err(|failure| {
+    let (mut server, pages) = start::start(meant, inheritance).inspect_err(|failure| {
         refusal.iter().for_each(|refusal| refusal.send(failure));
     })?;
     drop(refusal);
@@ -87,30 +77,6 @@ pub(crate) fn run(meant: ConfigSource<'_>, takes_over: bool) -> Result<(), Failu
     server.run(pages);
     server.end();
     Ok(())
-}
-
-fn start(meant: ConfigSource<'_>, inheritance: Option<Inheritance>) -> Result<(Server, HugePages), Failure> {
-    let (config, read) = Config::load_with_secrets(meant)?;
-    let log = log::start(&config.log);
-    match &read {
-        Some(read) => tracing::info!("configuration {}", read.display()),
-        None => tracing::info!("no configuration file; using the default of every key"),
-    }
-    former_names::warnings(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
-    let files = strowger_net::raise_open_files()
-        .map_err(|error| Failure::No(format!("the limit of open files cannot be read: {error}")))?;
-    let streams = stream_limits(&config, files);
-    tracing::info!("open files: up to {files}; connections: up to {}", streams.connections);
-    let wanted = config.tcp.connections;
-    if streams.connections < usize::try_from(wanted).unwrap_or(usize::MAX) {
-        tracing::warn!(
-            "this is less than tcp.connections ({wanted}): raise the limit of open files, or lower tcp.connections"
-        );
-    }
-    let pages = HugePages::disable();
-    let file = (meant.file.map(Path::to_owned), read.as_deref());
-    let server = Server::start(config, file, (log, files), streams, inheritance)?;
-    Ok((server, pages))
 }
 
 /// Messages to the thread that owns the server.
@@ -171,228 +137,14 @@ struct Server {
     /// `None` once another process has taken over.
     control: Option<ControlSocket>,
     admin: Option<AdminListener>,
-    /// Number of this process in its chain of upgrades.
-    process: u8,
-    /// Seed of nonces, the same in the whole chain.
-    nonce_seed: u64,
     /// The nonce counts that clients have used.
     nonces: Arc<NonceWindows>,
-    /// Earlier processes that still have transactions.
-    predecessors: Vec<PredecessorRelay>,
-    /// The same, as the workers know them.
-    known_predecessors: Option<Arc<Predecessors>>,
-    /// How this process has replaced an earlier one.
-    takeover: Option<Takeover>,
-    /// The relay from the process that has replaced this one.
-    successor: Option<Relay>,
-    /// Whether another process has replaced this one.
-    is_succeeded: bool,
-    /// Set when that process wants all connections to be closed.
-    closes_connections: Arc<AtomicBool>,
-    /// Set when that process has ended.
-    is_alone: Arc<AtomicBool>,
     passed_calls: PassedCalls,
+    /// The processes before and after this one.
+    chain: Chain,
 }
 
 impl Server {
-    fn start(
-        config: Config,
-        (file, read): (Option<PathBuf>, Option<&Path>),
-        (log_handle, files): (LogHandle, u64),
-        streams: StreamLimits,
-        inheritance: Option<Inheritance>,
-    ) -> Result<Self, Failure> {
-        let workers = config.workers(check::cores());
-        let segmentation = Segmentation::new(config.server.segmentation);
-        let certificates = Certificates::load(&config)?;
-        let web_sockets = web_sockets::context(&config)?;
-        let contexts = (certificates.context(), &web_sockets);
-        let (listening, listeners, bound) = match &inheritance {
-            Some(inheritance) => {
-                inheritance.check(&config, workers)?;
-                let (listening, listeners) = ListenerSet::inherit(&config, &inheritance.hello.listeners)?;
-                (listening, listeners, Vec::new())
-            }
-            None => {
-                let (listening, sockets) = bind(&config, workers, &segmentation, contexts)?;
-                (listening, listeners_of(&sockets), sockets)
-            }
-        };
-        let [seed, directory_seed, key_low, key_high] = entropy()?;
-        let users = Users::open(&config, directory_seed)?;
-        check::machine_warnings(&config, file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
-        gateways::report(&config, users.directory());
-        let clock = inheritance.as_ref().map_or_else(Clock::start, |inheritance| inheritance.clock);
-        let names = Arc::new(NameCache::new(config.cache_policy(), seed));
-        let resolver = start_resolver(&config, &listeners, &names, clock)?;
-        let balancing = TargetManager::start(&config, users.directory().gateways(), &resolver.dns());
-        let snapshot = config.snapshot(Listeners::new(listeners), users.directory().clone(), balancing.sets());
-        let snapshot = Arc::new(Snapshot { limits: limits_of_shards(workers)?, ..snapshot });
-        let (sender, messages) = mpsc::sync_channel(QUEUE);
-        let listener_names = ListenerNames::default();
-        listener_names.set(status::listeners(&snapshot));
-        let traces = Traces { tracer: Arc::default(), clock, listeners: listener_names.clone() };
-        let tracer = Arc::clone(&traces.tracer);
-        let exporters = Exporters::start(&config, &snapshot.listeners, Arc::clone(&tracer), clock);
-        let ended_calls = exporters.ended_calls();
-        let (backups, times) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
-        let handler = ControlHandler {
-            messages: sender.clone(),
-            traces,
-            backups: Arc::clone(&backups),
-            times: Arc::clone(&times),
-            upgrading: Mutex::default(),
-        };
-        let handler = Arc::new(handler);
-        let running_config = RunningConfig::new(&config, read);
-        forward_signals(sender)?;
-        let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
-        let cdr = Cdr::start(config.cdr.file.as_deref(), config.calls_databases(), clock);
-        let cdr = Arc::new(cdr.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?);
-        let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
-        let key = key::of_server(&config, fresh.to_le_bytes())?;
-        let locations = empty_table([], workers, &key)?;
-        locations.set_listeners(addresses_of(&snapshot));
-        let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
-        let locations = cluster::share(locations, &config);
-        // What is handed over is complete.
-        let locations = if inheritance.is_none() { cluster::await_members(locations, &config) } else { locations };
-        let locations = Arc::new(locations);
-        let mut inherited = match &inheritance {
-            Some(inheritance) => {
-                inheritance.check_key(&key::fingerprint(&key))?;
-                locations.set_store_origin(inheritance.hello.store_origin);
-                Some(inheritance.receive_state(&locations, &snapshot.registrar, contexts, &segmentation)?)
-            }
-            None => None,
-        };
-        // The process before has written its bans by now.
-        let bans = Arc::new(BanKeeper::start(&config, seed, clock));
-        let security = Arc::new(SecurityLog::new(Arc::clone(&bans), seed, clock));
-        let served = Served {
-            handler: Arc::clone(&handler) as Arc<dyn Handler>,
-            config: running_config.clone(),
-            file: file.clone(),
-            security: Arc::clone(&security),
-            times: Arc::clone(&times),
-        };
-        let writer = Arc::clone(&cdr);
-        let passed_calls = PassedCalls::default();
-        let passed = passed_calls.clone();
-        let log = spawn("events", move || log::events(&received, (&writer, &ended_calls), &security, &passed))?;
-        // If there is another server, it answers there, and has the store too.
-        let (mut served, mut opened) = (Some(served), (None, None));
-        if inheritance.is_none()
-            && let Some(served) = served.take()
-        {
-            opened = open_for_operators(served, &config, (None, None))?;
-        }
-        let durable =
-            DurableStore::start(&config, &locations, &snapshot.registrar, key, (clock, inheritance.is_some()))?;
-        let member = inheritance.as_ref().zip(inherited.as_mut()).and_then(|(at, found)| found.take_member(&at.hello));
-        let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock), member)?;
-        drop(backups.set(durable.clone()));
-        let (nonce_seed, process) = inheritance
-            .as_ref()
-            .map_or((seed, 0), |inheritance| (inheritance.hello.nonce_seed, inheritance.hello.process));
-        let nonces = cluster.nonces().unwrap_or_else(|| Arc::new(NonceWindows::new(NONCE_STRIPES, nonce_seed)));
-        let (sockets, taken_over) = match (&inheritance, &mut inherited) {
-            (Some(inheritance), Some(inherited)) => {
-                let (sockets, taken_over) = inherited.take_sockets(&inheritance.hello);
-                (sockets, Some(taken_over))
-            }
-            _ => (bound, None),
-        };
-        let fleet = FleetConfig {
-            sockets,
-            taken_over,
-            snapshot: Arc::clone(&snapshot),
-            seed,
-            key,
-            clock,
-            events,
-            streams,
-            banned: bans.banned(),
-            balancers: config.tcp.proxy_protocol_from.iter().map(|source| source.0).collect(),
-            names,
-            resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
-            locations,
-            record_sink: cluster.record_sink(durable.record_sink()),
-            nonces: Some(Arc::clone(&nonces)),
-            tracer,
-            options: worker_options(&config, workers),
-        };
-        let fleet = Fleet::start(fleet).map_err(|error| {
-            Failure::No(format!("the workers cannot be started: {error}; try fewer (server.workers)"))
-        })?;
-        drop(times.set(fleet.times().clone()));
-        bans.set_known(KnownSources {
-            locations: Arc::clone(fleet.locations()),
-            stripes: shards_of(workers)?,
-            proven: Arc::clone(fleet.proven()),
-            names: Arc::clone(&resolver.names),
-        });
-        tracing::info!(
-            "{}, {}; control socket {}",
-            count(workers.into(), "worker"),
-            count(snapshot.directory.users() as u64, "user"),
-            config.control_socket().display()
-        );
-        let started = Instant::now();
-        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.previous.is_some());
-        let mut server = Self {
-            config,
-            running_config,
-            file,
-            users,
-            balancing,
-            segmentation,
-            certificates,
-            web_sockets,
-            listening,
-            listener_names,
-            snapshot,
-            fleet,
-            resolver,
-            store: durable,
-            cluster,
-            fingerprint: key::fingerprint(&key),
-            is_loaded: false,
-            clock,
-            bans,
-            cdr,
-            exporters,
-            log,
-            log_handle,
-            files,
-            handler,
-            moving_since: snapshot_is_moving.then_some(started),
-            counted_since: started,
-            started,
-            messages,
-            last_panic: None,
-            removals_next: Vec::new(),
-            removals_due: Vec::new(),
-            control: opened.1,
-            admin: opened.0,
-            process,
-            nonce_seed,
-            nonces,
-            predecessors: Vec::new(),
-            known_predecessors: None,
-            takeover: None,
-            successor: None,
-            is_succeeded: false,
-            closes_connections: Arc::default(),
-            is_alone: Arc::default(),
-            passed_calls,
-        };
-        if let (Some(inheritance), Some(inherited), Some(served)) = (inheritance, inherited, served) {
-            server.take_over(&inheritance, inherited, served)?;
-        }
-        Ok(server)
-    }
-
     /// Runs until a signal ends the server and its transactions.
     fn run(&mut self, mut pages: HugePages) {
         self.follow_loading();
@@ -455,16 +207,16 @@ impl Server {
     }
 
     fn end(self) {
-        let Self { fleet, log, bans, cdr, exporters, store: durable, cluster, is_succeeded, .. } = self;
+        let Self { fleet, log, bans, cdr, exporters, store: durable, cluster, chain, .. } = self;
         fleet.stop();
         // All records have been sent.
         cluster.stop();
-        if !is_succeeded {
+        if !chain.is_succeeded {
             durable.stop();
         }
         // All event senders are gone; once the last event is written, so is the last call's record.
         drop(log.join());
-        if !is_succeeded {
+        if !chain.is_succeeded {
             bans.end();
         }
         drop(cdr);
@@ -645,79 +397,4 @@ fn addresses_of(snapshot: &Snapshot) -> impl Iterator<Item = (Transport, SocketA
         let is_open = matches!(listener.state(), ListenerState::Opening | ListenerState::Open);
         (listener.transport, listener.address, is_open)
     })
-}
-
-/// Opens the HTTP listener and the control socket, or goes on with those of the process before.
-fn open_for_operators(
-    served: Served,
-    config: &Config,
-    (control, administration): (Option<OwnedFd>, Option<TcpListener>),
-) -> Result<(Option<AdminListener>, Option<ControlSocket>), Failure> {
-    let handler = Arc::clone(&served.handler);
-    let admin = AdminListener::start(served, administration)?;
-    let path = config.control_socket();
-    let control = match control {
-        Some(control) => ControlSocket::take_over(&path, control, handler),
-        None => ControlSocket::open(&path, handler),
-    };
-    Ok((Some(admin), Some(control.map_err(Failure::No)?)))
-}
-
-fn start_resolver(
-    config: &Config,
-    listeners: &[Listener],
-    names: &Arc<NameCache>,
-    clock: Clock,
-) -> Result<Arc<Resolver>, Failure> {
-    let reach = SendableTransports::of(listeners.iter().map(|listener| (listener.transport, listener.address)));
-    let dns = DnsResolver::start(&config.dns_config(reach));
-    let dns = dns.map_err(|error| Failure::No(format!("the resolver's thread cannot be started: {error}")))?;
-    Ok(Arc::new(Resolver::new(dns, Arc::clone(names), clock)))
-}
-
-/// Creates an empty location table. Its hashes depend on the server's key, because Call-IDs and temporary GRUUs
-/// survive a restart.
-pub(crate) fn empty_table(
-    listeners: impl IntoIterator<Item = (Transport, SocketAddr)>,
-    workers: u16,
-    key: &[u8; 16],
-) -> Result<Locations, Failure> {
-    let stripes = shards_of(workers)?;
-    let seed = TagKey::new(*key).derive("locations").hash64(&[]);
-    Ok(Locations::new(stripes, seed).with_listeners(listeners))
-}
-
-/// Returns a random key for a server without one.
-pub(crate) fn fresh_key() -> Result<[u8; 16], Failure> {
-    let [first, second, ..] = entropy()?;
-    Ok((u128::from(first) << 64 | u128::from(second)).to_be_bytes())
-}
-
-fn entropy() -> Result<[u64; 4], Failure> {
-    let mut numbers = [0; 4];
-    for number in &mut numbers {
-        let mut bytes = [0; 8];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| Failure::No(format!("the system does not provide random bytes: {error}")))?;
-        *number = u64::from_le_bytes(bytes);
-    }
-    Ok(numbers)
-}
-
-fn forward_signals(messages: SyncSender<Message>) -> Result<(), Failure> {
-    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
-    let mut signals = signals.map_err(|error| Failure::No(format!("signals cannot be caught: {error}")))?;
-    spawn("signals", move || {
-        for signal in signals.forever() {
-            if messages.send(Message::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    })
-    .map(drop)
-}
-
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
-    spawned.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
 }

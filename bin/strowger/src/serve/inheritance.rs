@@ -21,7 +21,9 @@ use strowger_takeover::{
 };
 use strowger_worker::{ListenerHandover, Predecessors, Socket, TakenOver};
 
-use super::{Server, open_for_operators};
+use super::Server;
+use super::start::open_for_operators;
+use super::succession::Chain;
 use crate::admin::Served;
 use crate::cluster::{self, InheritedMember};
 use crate::failure::Failure;
@@ -61,6 +63,8 @@ pub(crate) struct Inheritance {
 
 /// What it has handed over.
 pub(super) struct Inherited {
+    /// The process before this one.
+    pub(super) from: Inheritance,
     sockets: Vec<Vec<Socket>>,
     new_work: Vec<Vec<Option<UdpSocket>>>,
     pub(super) predecessors: Vec<PredecessorState>,
@@ -74,21 +78,26 @@ pub(super) struct Inherited {
 }
 
 impl Inherited {
-    /// Returns the sockets for the workers of a process that was greeted so. Who its predecessors are is told before the
-    /// workers read anything.
-    pub(super) fn take_sockets(&mut self, hello: &Hello) -> (Vec<Vec<Socket>>, TakenOver) {
+    /// Returns the place of this process.
+    pub(super) fn chain(&self) -> Chain {
+        Chain::new(self.from.hello.process, self.from.hello.nonce_seed)
+    }
+
+    /// Returns the sockets for the workers. Who the predecessors are is told before the workers read anything.
+    pub(super) fn take_sockets(&mut self) -> (Vec<Vec<Socket>>, Option<TakenOver>) {
+        let hello = &self.from.hello;
         let taken_over = TakenOver {
             process: hello.process,
             new_work: std::mem::take(&mut self.new_work),
             predecessors: Arc::default(),
             source_seed: hello.nonce_seed,
         };
-        (std::mem::take(&mut self.sockets), taken_over)
+        (std::mem::take(&mut self.sockets), Some(taken_over))
     }
 
-    /// Returns what the process with this greeting has been as a member.
-    pub(super) fn take_member(&mut self, hello: &Hello) -> Option<InheritedMember> {
-        let info = hello.member.clone()?;
+    /// Returns what the process before has been as a member.
+    pub(super) fn take_member(&mut self) -> Option<InheritedMember> {
+        let info = self.from.hello.member.clone()?;
         Some(InheritedMember { info, socket: self.member.take() })
     }
 }
@@ -170,7 +179,7 @@ impl Inheritance {
 
     /// Says that everything is loaded that is not handed over, and receives the rest. Registrations go into `locations`.
     pub(super) fn receive_state(
-        &self,
+        self,
         locations: &Locations,
         policy: &Policy,
         contexts: (Option<&Arc<TlsContext>>, &Arc<WebSocketContext>),
@@ -195,7 +204,7 @@ impl Inheritance {
 
     /// Makes sockets of the descriptors.
     fn adopt(
-        &self,
+        self,
         state: State,
         contexts: (Option<&Arc<TlsContext>>, &Arc<WebSocketContext>),
         segmentation: &Segmentation,
@@ -222,14 +231,16 @@ impl Inheritance {
         let mut extras: BTreeMap<String, OwnedFd> = state.extras.into_iter().collect();
         let frozen_at = state.sections.iter().find(|section| section.name == FROZEN_AT);
         let frozen_at = frozen_at.and_then(|section| section.bytes.as_slice().try_into().ok()).map(u64::from_le_bytes);
+        let frozen_at = frozen_at.map_or_else(|| self.clock.now(), Timestamp::from_nanos);
         Ok(Inherited {
+            from: self,
             sockets,
             new_work,
             predecessors: state.predecessors,
             control: extras.remove(CONTROL),
             administration: extras.remove(ADMINISTRATION).map(TcpListener::from),
             member: extras.remove(MEMBER),
-            frozen_at: frozen_at.map_or_else(|| self.clock.now(), Timestamp::from_nanos),
+            frozen_at,
             sections: state.sections,
         })
     }
@@ -247,19 +258,14 @@ impl Inheritance {
 
 impl Server {
     /// Goes on where the process before has stopped, once that has decided so.
-    pub(super) fn take_over(
-        &mut self,
-        inheritance: &Inheritance,
-        inherited: Inherited,
-        served: Served,
-    ) -> Result<(), Failure> {
+    pub(super) fn take_over(&mut self, inherited: Inherited, served: Served) -> Result<(), Failure> {
         let mut known = Predecessors::default();
         for PredecessorState { process, relay, keys } in inherited.predecessors {
             self.add_predecessor(process, relay, &keys, &mut known);
         }
         self.set_predecessors(known);
         self.import_sections(&inherited.sections)?;
-        inheritance.await_decision()?;
+        inherited.from.await_decision()?;
         self.cluster.resume();
         self.fleet.thaw();
         let frozen = self.clock.now().saturating_since(inherited.frozen_at);
@@ -268,8 +274,8 @@ impl Server {
             Ok((admin, control)) => (self.admin, self.control) = (admin, control),
             Err(failure) => tracing::error!("nobody can control this process: {failure}"),
         }
-        let hello = &inheritance.hello;
-        self.takeover = Some(Takeover {
+        let hello = &inherited.from.hello;
+        self.chain.takeover = Some(Takeover {
             from_version: hello.version.clone(),
             from_pid: hello.pid,
             frozen_us: u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),

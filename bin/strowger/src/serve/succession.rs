@@ -16,7 +16,7 @@ use strowger_shard::{ListenerState, PROCESS_NUMBERS};
 use strowger_takeover::{
     Channel, Go, Hello, ListenerInfo, PROTOCOL, Relay, RelayEnd, RelayFrame, Reply, Section, StateSender, receive_reply,
 };
-use strowger_worker::{MAX_PREDECESSORS, ProcessLink, RelayInlet};
+use strowger_worker::{MAX_PREDECESSORS, Predecessors, ProcessLink, RelayInlet};
 
 use super::inheritance::{
     ADMINISTRATION, CALLS, CLIENTS_VERSION, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, NONCES, PROVEN_SOURCES, TARGETS,
@@ -38,6 +38,36 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const STAY: Duration = Duration::from_secs(1);
 /// Argument of `serve` in a process that takes over.
 const TAKE_OVER: &str = "--take-over";
+
+/// The place of a server's process among those that have replaced one another.
+#[derive(Default)]
+pub(super) struct Chain {
+    /// Number of this process.
+    pub(super) process: u8,
+    /// Seed of nonces, the same for all.
+    pub(super) nonce_seed: u64,
+    /// Earlier processes that still have transactions.
+    predecessors: Vec<PredecessorRelay>,
+    /// The same, as the workers know them.
+    known_predecessors: Option<Arc<Predecessors>>,
+    /// How this process has replaced an earlier one.
+    pub(super) takeover: Option<Takeover>,
+    /// The relay from the process that has replaced this one.
+    successor: Option<Relay>,
+    /// Whether another process has replaced this one.
+    pub(super) is_succeeded: bool,
+    /// Set when that process wants all connections to be closed.
+    closes_connections: Arc<AtomicBool>,
+    /// Set when that process has ended.
+    is_alone: Arc<AtomicBool>,
+}
+
+impl Chain {
+    /// Returns the place of a process that has not been replaced.
+    pub(super) fn new(process: u8, nonce_seed: u64) -> Self {
+        Self { process, nonce_seed, ..Self::default() }
+    }
+}
 
 /// A process that is about to take over. Dropping it ends it.
 pub(super) struct Successor {
@@ -178,7 +208,7 @@ impl Server {
         if let Some(trouble) = self.store.trouble() {
             return Err(format!("the store of registrations must be in order: {trouble}"));
         }
-        if self.predecessors.len() >= MAX_PREDECESSORS {
+        if self.chain.predecessors.len() >= MAX_PREDECESSORS {
             return Err(format!(
                 "{MAX_PREDECESSORS} earlier processes still have transactions or connections: try again when one has ended, see \
                  `strowger ctl status`, or close its connections with `strowger upgrade --close-connections`"
@@ -188,13 +218,13 @@ impl Server {
             protocol: PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            process: (self.process + 1) % PROCESS_NUMBERS,
+            process: (self.chain.process + 1) % PROCESS_NUMBERS,
             key: self.fingerprint.clone(),
             workers: u16::try_from(self.fleet.status().workers.len()).unwrap_or(u16::MAX),
             sorts_new_work: self.config.overload.control,
             clock_origin: origin_of(self.clock),
             store_origin: self.fleet.locations().store_origin(),
-            nonce_seed: self.nonce_seed,
+            nonce_seed: self.chain.nonce_seed,
             store: self.config.store_mode().as_str().to_owned(),
             member: self.cluster.member_info(),
             listeners: self.listener_infos(),
@@ -286,12 +316,12 @@ impl Server {
         let mut state = StateSender::new(&successor.channel, deadline);
         state.fleet(&handover).map_err(text)?;
         for (process, relay) in self.stop_relays() {
-            let known = self.known_predecessors.as_deref();
+            let known = self.chain.known_predecessors.as_deref();
             let keys = known.into_iter().flat_map(|known| known.keys_of(process));
             state.predecessor(process, &relay, keys).map_err(text)?;
         }
         let (own, other) = RelayEnd::pair().map_err(system)?;
-        state.predecessor(self.process, &other, handover.keys.iter().copied()).map_err(text)?;
+        state.predecessor(self.chain.process, &other, handover.keys.iter().copied()).map_err(text)?;
         drop(other);
         if let Some(control) = &self.control {
             state.extra(CONTROL, control.to_handover().map_err(system)?.as_fd()).map_err(text)?;
@@ -325,13 +355,13 @@ impl Server {
         }
         phases.end("wait for the new process");
         let inlet = self.fleet.relay_inlet();
-        let closes_connections = Arc::clone(&self.closes_connections);
+        let closes_connections = Arc::clone(&self.chain.closes_connections);
         let on_frame = move |frame: RelayFrame<'_>| match frame {
             RelayFrame::Message(kind, message) => inlet.pass(kind, message),
             RelayFrame::CloseConnections => closes_connections.store(true, Ordering::Release),
             RelayFrame::Remaining { .. } | RelayFrame::Call(_) => {}
         };
-        let is_alone = Arc::clone(&self.is_alone);
+        let is_alone = Arc::clone(&self.chain.is_alone);
         let relay = Relay::start(own, on_frame, move || is_alone.store(true, Ordering::Release)).map_err(system)?;
         Go::Go.send(&successor.channel, deadline).map_err(text)?;
         phases.end("decide");
@@ -386,14 +416,14 @@ impl Server {
             control.abandon();
         }
         self.admin = None;
-        self.predecessors.clear();
-        self.known_predecessors = None;
-        (self.successor, self.is_succeeded) = (Some(relay), true);
+        self.chain.predecessors.clear();
+        self.chain.known_predecessors = None;
+        (self.chain.successor, self.chain.is_succeeded) = (Some(relay), true);
     }
 
     /// Waits until the transactions of a process that has handed over have ended.
     pub(super) fn retire(&mut self) {
-        let Some(relay) = self.successor.take() else { return };
+        let Some(relay) = self.chain.successor.take() else { return };
         let limit = super::listeners::draining_time(&self.config);
         tracing::info!(
             "handed over: ending when every transaction has ended, within {} s, and every connection is closed",
@@ -405,11 +435,11 @@ impl Server {
             let total = self.fleet.status().total;
             let (left, connections) = (total.transactions, total.connections);
             let now = Instant::now();
-            if self.is_alone.load(Ordering::Acquire) {
+            if self.chain.is_alone.load(Ordering::Acquire) {
                 // Nothing reaches the transactions any more.
                 end_at = end_at.or(Some(now + DRAIN_LIMIT));
             }
-            if self.closes_connections.swap(false, Ordering::AcqRel) {
+            if self.chain.closes_connections.swap(false, Ordering::AcqRel) {
                 self.fleet.end_connections();
             }
             if now >= report_at {
@@ -466,23 +496,23 @@ fn import_call(inlet: &RelayInlet, state: &[u8]) {
 }
 
 /// A process before this one that still has transactions.
-pub(super) struct PredecessorRelay {
-    pub(super) process: u8,
+struct PredecessorRelay {
+    process: u8,
     /// `None` while the relay is handed over.
-    pub(super) relay: Option<Relay>,
+    relay: Option<Relay>,
     /// The socket of a relay that has been stopped, in case that the handover fails.
-    pub(super) stopped: Option<RelayEnd>,
+    stopped: Option<RelayEnd>,
     /// Number of its transactions, as last reported.
-    pub(super) transactions: Arc<AtomicU64>,
+    transactions: Arc<AtomicU64>,
     /// Number of its connections.
-    pub(super) connections: Arc<AtomicU64>,
-    pub(super) has_ended: Arc<AtomicBool>,
+    connections: Arc<AtomicU64>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Server {
     /// Makes earlier processes close their connections.
     pub(super) fn close_earlier_connections(&self) {
-        for relay in self.predecessors.iter().filter_map(|one| one.relay.as_ref()) {
+        for relay in self.chain.predecessors.iter().filter_map(|one| one.relay.as_ref()) {
             relay.link().send(&RelayFrame::CloseConnections);
         }
     }
@@ -490,7 +520,7 @@ impl Server {
     /// Stops the relays to earlier processes, and returns their sockets.
     fn stop_relays(&mut self) -> Vec<(u8, RelayEnd)> {
         let mut ends = Vec::new();
-        for one in &mut self.predecessors {
+        for one in &mut self.chain.predecessors {
             let Some(Ok(end)) = one.relay.take().map(Relay::stop) else { continue };
             let copy = end.as_fd().try_clone_to_owned().map(RelayEnd::from_descriptor);
             one.stopped = copy.ok();
@@ -502,26 +532,21 @@ impl Server {
     /// Starts the relays to earlier processes again.
     fn restart_relays(&mut self) {
         let stopped: Vec<_> =
-            self.predecessors.iter_mut().filter_map(|one| Some((one.process, one.stopped.take()?))).collect();
+            self.chain.predecessors.iter_mut().filter_map(|one| Some((one.process, one.stopped.take()?))).collect();
         if stopped.is_empty() {
             return;
         }
-        let mut known = strowger_worker::Predecessors::default();
+        let mut known = Predecessors::default();
         for (process, end) in stopped {
-            let keys: Vec<u64> = self.known_predecessors.iter().flat_map(|known| known.keys_of(process)).collect();
+            let keys: Vec<u64> =
+                self.chain.known_predecessors.iter().flat_map(|known| known.keys_of(process)).collect();
             self.add_predecessor(process, end, &keys, &mut known);
         }
         self.set_predecessors(known);
     }
 
     /// Starts the relay to an earlier process, and adds it to those that the workers know.
-    pub(super) fn add_predecessor(
-        &mut self,
-        process: u8,
-        end: RelayEnd,
-        keys: &[u64],
-        known: &mut strowger_worker::Predecessors,
-    ) {
+    pub(super) fn add_predecessor(&mut self, process: u8, end: RelayEnd, keys: &[u64], known: &mut Predecessors) {
         let transactions = Arc::new(AtomicU64::new(keys.len() as u64));
         let connections = Arc::<AtomicU64>::default();
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -544,8 +569,8 @@ impl Server {
             }
         };
         known.add(strowger_worker::Predecessor { process, link: Arc::new(relay.link()) }, keys.iter().copied());
-        self.predecessors.retain(|one| one.process != process);
-        self.predecessors.push(PredecessorRelay {
+        self.chain.predecessors.retain(|one| one.process != process);
+        self.chain.predecessors.push(PredecessorRelay {
             process,
             relay: Some(relay),
             stopped: None,
@@ -556,9 +581,9 @@ impl Server {
     }
 
     /// Makes the workers know the earlier processes.
-    pub(super) fn set_predecessors(&mut self, known: strowger_worker::Predecessors) {
+    pub(super) fn set_predecessors(&mut self, known: Predecessors) {
         let known = (!known.is_empty()).then(|| Arc::new(known));
-        self.known_predecessors.clone_from(&known);
+        self.chain.known_predecessors.clone_from(&known);
         if !self.fleet.set_predecessors(known.as_ref()) {
             tracing::warn!("a worker does not know which transactions earlier processes have: it is stalled");
         }
@@ -571,25 +596,26 @@ impl Server {
             transactions: one.transactions.load(Ordering::Relaxed),
             connections: one.connections.load(Ordering::Relaxed),
         };
-        let predecessors = self.predecessors.iter().map(shown).collect();
-        self.takeover.clone().map(|takeover| Takeover { predecessors, ..takeover })
+        let predecessors = self.chain.predecessors.iter().map(shown).collect();
+        self.chain.takeover.clone().map(|takeover| Takeover { predecessors, ..takeover })
     }
 
     /// Forgets earlier processes that have ended.
     pub(super) fn follow_predecessors(&mut self) {
         let has_ended = |one: &PredecessorRelay| one.has_ended.load(Ordering::Acquire);
-        if !self.predecessors.iter().any(has_ended) {
+        if !self.chain.predecessors.iter().any(has_ended) {
             return;
         }
-        let ended: Vec<u8> = self.predecessors.iter().filter(|one| has_ended(one)).map(|one| one.process).collect();
-        self.predecessors.retain(|one| !has_ended(one));
-        let mut known = self.known_predecessors.as_deref().cloned().unwrap_or_default();
+        let ended: Vec<u8> =
+            self.chain.predecessors.iter().filter(|one| has_ended(one)).map(|one| one.process).collect();
+        self.chain.predecessors.retain(|one| !has_ended(one));
+        let mut known = self.chain.known_predecessors.as_deref().cloned().unwrap_or_default();
         ended.iter().for_each(|process| known.remove(*process));
         self.set_predecessors(known);
         tracing::info!(
             "{} of an upgrade ended; {} left",
             count(ended.len() as u64, "process"),
-            self.predecessors.len()
+            self.chain.predecessors.len()
         );
     }
 }
