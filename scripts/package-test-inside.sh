@@ -62,6 +62,24 @@ wait_for grep -q '"callee"' /var/log/strowger/cdr.jsonl
 expect "records after rotation" 1 "$(wc -l </var/log/strowger/cdr.jsonl)"
 systemctl reload strowger || fail "the reload"
 
+# An upgrade replaces the process while the service stays active. A stop ends the earlier process too.
+main_process_is() { [ "$(of_service MainPID)" = "$1" ]; }
+before=$(of_service MainPID)
+since=$(of_service ActiveEnterTimestampMonotonic)
+strowger upgrade --json >/srv/log 2>&1 || fail "the upgrade: $(cat /srv/log)"
+after=$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' /srv/log)
+[ "$before" != "$after" ] || fail "the upgrade starts no process: $(cat /srv/log)"
+wait_for main_process_is "$after"
+expect "the service" "active $since" "$(systemctl is-active strowger) $(of_service ActiveEnterTimestampMonotonic)"
+expect "the process that answers" "$after" "$(strowger ctl status --json | sed -n 's/^ *"pid": *\([0-9]*\).*/\1/p' | head -n 1)"
+expect "the processes" "$(printf '%s\n' "$before" "$after" | sort)" "$(pgrep -x -u strowger strowger | sort)"
+call
+systemctl stop strowger
+expect "the stopped service" "inactive success" "$(systemctl is-active strowger || true) $(of_service Result)"
+! pgrep -x strowger || fail "processes are left after the stop (above)"
+systemctl start strowger
+wait_for strowger ctl status
+
 # An update restarts the service, and keeps the configuration and the users.
 before=$(of_service MainPID)
 apt install --reinstall /srv/strowger.deb
@@ -88,4 +106,4 @@ left=$(list_files | comm -13 /srv/before - | grep -v -x -e '/var/lib/strowger\(/
 [ -z "$left" ] || fail "the purged package leaves $left"
 lost=$(list_files | comm -23 /srv/before -)
 [ -z "$lost" ] || fail "the purge removes files of others: $lost"
-echo "installed, called, rotated, updated and purged: all as promised"
+echo "installed, called, rotated, upgraded, updated and purged: all as promised"
