@@ -43,6 +43,35 @@ pub(crate) struct AdminListener {
     counters: Arc<HttpCounters>,
 }
 
+/// A listener whose clients wait until it is served.
+#[derive(Default)]
+pub(crate) struct BoundAdminListener(Option<(TcpListener, Option<HttpTls>)>);
+
+impl BoundAdminListener {
+    /// Opens the listener and loads its certificate, unless it is off. Without a configured address, a server whose default
+    /// address is taken goes on without.
+    ///
+    /// `inherited` is the socket of the process that this one replaces, used if its address is still the configured one.
+    pub(crate) fn bind(admin: &Admin, inherited: Option<TcpListener>) -> Result<Self, String> {
+        let Some(address) = admin.address() else { return Ok(Self(None)) };
+        let tls = http_certificate::load(admin)?;
+        let inherited = inherited.filter(|listener| listener.local_addr().is_ok_and(|local| is_at(local, address)));
+        match inherited.map_or_else(|| TcpListener::bind(address), Ok) {
+            Ok(listener) => Ok(Self(Some((listener, tls)))),
+            Err(error) if !admin.is_required() => {
+                tracing::warn!(
+                    "no page, API and metrics: {address} cannot be opened ({error}); choose another address in [admin] listen, \
+                     or write listen = \"off\""
+                );
+                Ok(Self(None))
+            }
+            Err(error) => {
+                Err(format!("the HTTP listener {address} cannot be opened: {error}; choose another in [admin] listen"))
+            }
+        }
+    }
+}
+
 /// A change of the listener that cannot fail any more.
 pub(crate) enum AdminChange {
     /// Other routes or another certificate at the same address.
@@ -52,11 +81,8 @@ pub(crate) enum AdminChange {
 }
 
 impl AdminListener {
-    /// Opens the listener, unless it is off. Without a configured address, a server whose default address is taken goes on
-    /// without.
-    ///
-    /// `inherited` is the socket of the process that this one replaces, used if its address is still the configured one.
-    pub(crate) fn start(served: Served, inherited: Option<TcpListener>) -> Result<Self, Failure> {
+    /// Answers on the listener.
+    pub(crate) fn start(served: Served, bound: BoundAdminListener) -> Result<Self, Failure> {
         let config = served.config.current();
         let counters = Arc::<HttpCounters>::default();
         let Served { handler, config: running, file, security, times } = served;
@@ -65,7 +91,7 @@ impl AdminListener {
         let api = Api::new(Arc::new(ApiBackend { handler, config: running, file, security }), tokens);
         let all = metrics.clone().merge(api.router(strowger_page::router()));
         let mut listener = Self { server: None, metrics, all, counters };
-        listener.server = listener.open(&config.admin, inherited).map_err(Failure::No)?;
+        listener.server = listener.serve(&config.admin, bound).map_err(Failure::No)?;
         listener.announce(&config.admin);
         Ok(listener)
     }
@@ -80,7 +106,7 @@ impl AdminListener {
         // The routes read the other keys for each request.
         let service = |admin: &Admin| (admin.tls.clone(), admin.metrics_only);
         if before.address() != after.address() {
-            return Ok(Some(AdminChange::Listener(self.open(after, None)?)));
+            return Ok(Some(AdminChange::Listener(self.serve(after, BoundAdminListener::bind(after, None)?)?)));
         }
         if service(before) == service(after) {
             return Ok(None);
@@ -110,28 +136,12 @@ impl AdminListener {
         if admin.metrics_only { &self.metrics } else { &self.all }
     }
 
-    /// Opens a listener, unless it is off.
-    fn open(&self, admin: &Admin, inherited: Option<TcpListener>) -> Result<Option<HttpServer>, String> {
-        let Some(address) = admin.address() else { return Ok(None) };
-        let tls = http_certificate::load(admin)?;
-        let no = |error: io::Error| {
-            format!("the HTTP listener {address} cannot be opened: {error}; choose another in [admin] listen")
-        };
-        let inherited = inherited.filter(|listener| listener.local_addr().is_ok_and(|local| is_at(local, address)));
-        let listener = match inherited.map_or_else(|| TcpListener::bind(address), Ok) {
-            Ok(listener) => listener,
-            Err(error) if !admin.is_required() => {
-                tracing::warn!(
-                    "no page, API and metrics: {address} cannot be opened ({error}); choose another address in [admin] listen, \
-                     or write listen = \"off\""
-                );
-                return Ok(None);
-            }
-            Err(error) => return Err(no(error)),
-        };
-        let counters = Arc::clone(&self.counters);
+    /// Answers on another listener, if there is one.
+    fn serve(&self, admin: &Admin, bound: BoundAdminListener) -> Result<Option<HttpServer>, String> {
+        let Some((listener, tls)) = bound.0 else { return Ok(None) };
         let routes = self.routes(admin).clone();
-        HttpServer::start(listener, tls, routes, HttpLimits::default(), counters).map(Some).map_err(no)
+        let started = HttpServer::start(listener, tls, routes, HttpLimits::default(), Arc::clone(&self.counters));
+        started.map(Some).map_err(|error| format!("the HTTP listener's thread cannot be started: {error}"))
     }
 
     /// Logs where the listener is.

@@ -22,7 +22,7 @@ use strowger_takeover::{
 use strowger_worker::{ListenerHandover, Predecessors, Socket, TakenOver};
 
 use super::Server;
-use super::start::open_for_operators;
+use super::start::OperatorAccess;
 use super::succession::Chain;
 use crate::admin::Served;
 use crate::cluster::{self, InheritedMember};
@@ -265,16 +265,24 @@ impl Server {
         }
         self.set_predecessors(known);
         self.import_sections(&inherited.sections)?;
+        let hello = &inherited.from.hello;
+        let has_moved = hello.control != self.config.control_socket();
+        // A socket at another path would not be found.
+        let control = inherited.control.filter(|_| !has_moved);
+        let access = OperatorAccess::bind(&self.config, (control, inherited.administration))?;
         inherited.from.await_decision()?;
+        // From here on, nobody else serves.
         self.cluster.resume();
         self.fleet.thaw();
         let frozen = self.clock.now().saturating_since(inherited.frozen_at);
-        // From here on, nobody else serves.
-        match open_for_operators(served, &self.config, (inherited.control, inherited.administration)) {
-            Ok((admin, control)) => (self.admin, self.control) = (admin, control),
+        if has_moved {
+            // It leads nowhere.
+            let _ = std::fs::remove_file(&hello.control);
+        }
+        match access.serve(served) {
+            Ok((admin, control)) => (self.admin, self.control) = (Some(admin), Some(control)),
             Err(failure) => tracing::error!("nobody can control this process: {failure}"),
         }
-        let hello = &inherited.from.hello;
         self.chain.takeover = Some(Takeover {
             from_version: hello.version.clone(),
             from_pid: hello.pid,

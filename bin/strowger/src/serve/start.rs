@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use strowger_auth::NonceWindows;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, SendableTransports};
-use strowger_control::socket::{ControlSocket, Handler};
+use strowger_control::socket::{BoundControlSocket, ControlSocket, Handler};
 use strowger_foundation::{TagKey, Transport};
 use strowger_locate::NameCache;
 use strowger_net::{Clock, WebSocketContext};
@@ -32,7 +32,7 @@ use super::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
 use super::listeners::{ListenerSet, bind, listeners_of};
 use super::succession::Chain;
 use super::{Message, Server, addresses_of};
-use crate::admin::{AdminListener, Served};
+use crate::admin::{AdminListener, BoundAdminListener, Served};
 use crate::balancing::TargetManager;
 use crate::ban_keeper::{BanKeeper, KnownSources};
 use crate::cdr::Cdr;
@@ -137,9 +137,9 @@ impl Server {
         // If there is another server, it answers there, and has the store too.
         let (served, opened) = match &inherited {
             Some(_) => (Some(served), None),
-            None => (None, Some(open_for_operators(served, &setup.config, (None, None))?)),
+            None => (None, Some(OperatorAccess::bind(&setup.config, (None, None))?.serve(served)?)),
         };
-        let (admin, control) = opened.unwrap_or_default();
+        let (admin, control) = opened.unzip();
         let chain = inherited.as_ref().map_or_else(|| Chain::new(0, setup.entropy.seed), Inherited::chain);
         let stores = Stores::start(&setup, &table, &routing.snapshot, &chain, inherited.as_mut())?;
         drop(observation.backups.set(stores.durable.clone()));
@@ -444,20 +444,33 @@ fn start_fleet(
     Ok(fleet)
 }
 
-/// Opens the HTTP listener and the control socket, or goes on with those of the process before.
-pub(super) fn open_for_operators(
-    served: Served,
-    config: &Config,
-    (control, administration): (Option<OwnedFd>, Option<TcpListener>),
-) -> Result<(Option<AdminListener>, Option<ControlSocket>), Failure> {
-    let handler = Arc::clone(&served.handler);
-    let admin = AdminListener::start(served, administration)?;
-    let path = config.control_socket();
-    let control = match control {
-        Some(control) => ControlSocket::take_over(&path, control, handler),
-        None => ControlSocket::open(&path, handler),
-    };
-    Ok((Some(admin), Some(control.map_err(Failure::No)?)))
+/// The ways in for operators, whose clients wait until they are served.
+pub(super) struct OperatorAccess {
+    admin: BoundAdminListener,
+    control: BoundControlSocket,
+}
+
+impl OperatorAccess {
+    /// Opens the HTTP listener and the control socket, or takes those of the process before.
+    pub(super) fn bind(
+        config: &Config,
+        (control, administration): (Option<OwnedFd>, Option<TcpListener>),
+    ) -> Result<Self, Failure> {
+        let admin = BoundAdminListener::bind(&config.admin, administration).map_err(Failure::No)?;
+        let path = config.control_socket();
+        let control = match control {
+            Some(control) => BoundControlSocket::take_over(&path, control),
+            None => BoundControlSocket::bind(&path).map_err(Failure::No)?,
+        };
+        Ok(Self { admin, control })
+    }
+
+    /// Answers there.
+    pub(super) fn serve(self, served: Served) -> Result<(AdminListener, ControlSocket), Failure> {
+        let handler = Arc::clone(&served.handler);
+        let admin = AdminListener::start(served, self.admin)?;
+        Ok((admin, self.control.serve(handler).map_err(Failure::No)?))
+    }
 }
 
 /// Creates an empty location table. Its hashes depend on the server's key, because Call-IDs and temporary GRUUs

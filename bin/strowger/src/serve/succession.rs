@@ -36,6 +36,8 @@ const HANDOVER_LIMIT: Duration = Duration::from_secs(3);
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum time for which a process stays after it has handed over, for clients of its control socket.
 const STAY: Duration = Duration::from_secs(1);
+/// Process id of the process that a container begins with.
+const FIRST_PROCESS: u32 = 1;
 /// Argument of `serve` in a process that takes over.
 const TAKE_OVER: &str = "--take-over";
 
@@ -202,6 +204,12 @@ impl Server {
     /// # Errors
     /// Why this server cannot hand over now.
     pub(super) fn greeting(&self) -> Result<Hello, String> {
+        if std::process::id() == FIRST_PROCESS {
+            return Err(
+                "this process is the first one of its container, which ends with it; start a container of the new version"
+                    .to_owned(),
+            );
+        }
         if !self.is_loaded || !self.fleet.locations().is_complete() {
             return Err("registrations are being loaded: try again later".to_owned());
         }
@@ -226,6 +234,7 @@ impl Server {
             store_origin: self.fleet.locations().store_origin(),
             nonce_seed: self.chain.nonce_seed,
             store: self.config.store_mode().as_str().to_owned(),
+            control: self.config.control_socket(),
             member: self.cluster.member_info(),
             listeners: self.listener_infos(),
         })

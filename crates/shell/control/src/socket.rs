@@ -109,13 +109,22 @@ pub struct ControlSocket {
     has_file: bool,
 }
 
-impl ControlSocket {
-    /// Creates the socket at `path` with mode 0660 and passes requests to `handler`.
+/// A control socket whose clients wait until it is [served](Self::serve).
+#[derive(Debug)]
+pub struct BoundControlSocket {
+    path: PathBuf,
+    listener: OwnedFd,
+    /// Whether the file is removed if nobody serves it.
+    is_new: bool,
+}
+
+impl BoundControlSocket {
+    /// Creates the socket at `path` with mode 0660.
     ///
     /// # Errors
     /// Another server answers there, something else has the name, or the system refuses it. The text names the
     /// remedy.
-    pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
+    pub fn bind(path: &Path) -> Result<Self, String> {
         remove_stale_socket(path)?;
         let listener = listen(path).map_err(|error| {
             format!(
@@ -123,26 +132,48 @@ impl ControlSocket {
                 path.display()
             )
         })?;
-        Self::serve(path, OwnedFd::from(listener), handler)
+        Ok(Self { path: path.to_owned(), listener: OwnedFd::from(listener), is_new: true })
     }
 
-    /// Goes on with the socket at `path` that another process has opened and [abandoned](Self::abandon).
+    /// Takes the socket at `path` that another process has opened and will [abandon](ControlSocket::abandon).
+    #[must_use]
+    pub fn take_over(path: &Path, listener: OwnedFd) -> Self {
+        Self { path: path.to_owned(), listener, is_new: false }
+    }
+
+    /// Passes requests to `handler`.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn take_over(path: &Path, listener: OwnedFd, handler: Arc<dyn Handler>) -> Result<Self, String> {
-        Self::serve(path, listener, handler)
-    }
-
-    fn serve(path: &Path, listener: OwnedFd, handler: Arc<dyn Handler>) -> Result<Self, String> {
+    pub fn serve(mut self, handler: Arc<dyn Handler>) -> Result<ControlSocket, String> {
         let failed = |error| format!("the control socket's thread cannot be started: {error}");
-        let listener = Arc::new(UnixListener::from(listener));
+        let listener = Arc::new(UnixListener::from(self.listener.try_clone().map_err(failed)?));
         listener.set_nonblocking(true).map_err(failed)?;
         let (end, ended) = UnixStream::pair().map_err(failed)?;
         let accepting = Arc::clone(&listener);
         let serve = move || accept(&accepting, &ended, &handler);
         let thread = thread::Builder::new().name("control".to_owned()).spawn(serve).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), listener, end: Some(end), thread: Some(thread), has_file: true })
+        self.is_new = false;
+        Ok(ControlSocket { path: self.path.clone(), listener, end: Some(end), thread: Some(thread), has_file: true })
+    }
+}
+
+impl Drop for BoundControlSocket {
+    fn drop(&mut self) {
+        if self.is_new {
+            // If this fails, the next server removes the file.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl ControlSocket {
+    /// Creates the socket at `path` and passes requests to `handler`.
+    ///
+    /// # Errors
+    /// Those of [`BoundControlSocket::bind`] and [`BoundControlSocket::serve`].
+    pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
+        BoundControlSocket::bind(path)?.serve(handler)
     }
 
     /// Returns another descriptor of the socket, for the process that takes it over.
@@ -278,7 +309,9 @@ fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()
             }
             Request::Timing(request) => return stream_timing(stream, handler, &request),
             Request::Backup(request) => back_up(stream, handler, &request),
-            Request::Upgrade(request) => handler.upgrade(&request).map_or_else(Response::Error, Response::Upgraded),
+            Request::Upgrade(request) => may_upgrade(&caller, &request)
+                .and_then(|()| handler.upgrade(&request))
+                .map_or_else(Response::Error, Response::Upgraded),
             request => handler.handle(request),
         };
         audit(change, response.failure());
@@ -367,6 +400,20 @@ fn back_up(stream: &UnixStream, handler: &dyn Handler, request: &BackupRequest) 
 fn caller(stream: &UnixStream) -> Caller {
     let peer = rustix::net::sockopt::socket_peercred(stream).ok();
     Caller::Process { uid: peer.map(|peer| peer.uid.as_raw()), pid: peer.map(|peer| peer.pid.as_raw_nonzero().get()) }
+}
+
+/// Checks that the caller may start this program as the server's user.
+fn may_upgrade(caller: &Caller, request: &UpgradeRequest) -> Result<(), String> {
+    let own = rustix::process::geteuid().as_raw();
+    match (&request.binary, caller) {
+        (None, _) => Ok(()),
+        (Some(_), Caller::Process { uid: Some(uid), .. }) if *uid == 0 || *uid == own => Ok(()),
+        (Some(_), _) => Err(
+            "only root and the server's user may name the program, since it runs as that user; leave out --binary to \
+             start the installed one"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Returns whether the client has closed the connection. Data sent during a trace also ends it.
