@@ -42,6 +42,13 @@ impl Chunks {
         }
     }
 
+    /// Frees the chunk that is kept for the next call, if there is no call.
+    pub(crate) fn free_if_empty(&mut self) {
+        if self.len == 0 {
+            self.chunks = Vec::new();
+        }
+    }
+
     /// Removes the call at `place`; the last one moves there.
     pub(crate) fn swap_remove(&mut self, place: u32) -> Option<Call> {
         let last = self.len.checked_sub(1)?;

@@ -378,6 +378,18 @@ impl Calls {
         self.timers.next_deadline().map(|at| Wakeup::at(at, "the time of a call"))
     }
 
+    /// Frees the memory for calls if there are none. Worth calling when there were none for some time.
+    pub fn free_if_empty(&mut self) {
+        self.calls.free_if_empty();
+        self.timers.free_if_empty();
+        if self.index.is_empty() {
+            self.index = HashTable::new();
+        }
+        if self.records.is_empty() {
+            self.records = VecDeque::new();
+        }
+    }
+
     /// Ends expired calls, at most [`EXPIRIES_PER_CALL`].
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..EXPIRIES_PER_CALL {

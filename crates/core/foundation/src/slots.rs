@@ -77,6 +77,15 @@ impl<T> Slots<T> {
         if next == LAST { self.close_first(place) } else { place }
     }
 
+    /// Frees the empty chunk that is retained. Worth calling when the table is hardly used.
+    pub fn free_spare(&mut self) {
+        if self.is_empty() {
+            *self = Self::new();
+        }
+        let spare = core::mem::replace(&mut self.spare, NONE);
+        self.free(spare);
+    }
+
     /// Returns the value at `place`.
     #[inline]
     #[must_use]
@@ -176,12 +185,17 @@ impl<T> Slots<T> {
     /// Handles a chunk that has become empty. Of two empty chunks, frees the one that has been empty longer.
     fn retire(&mut self, index: u32) {
         self.unlink(index);
-        let given_back = core::mem::replace(&mut self.spare, index);
-        if let Some(chunk) = self.chunks.get_mut(given_back as usize) {
-            debug_assert_eq!(chunk.taken, 0, "what is given back is empty");
+        let longer = core::mem::replace(&mut self.spare, index);
+        self.free(longer);
+    }
+
+    /// Frees the memory of an empty chunk that is in no list.
+    fn free(&mut self, index: u32) {
+        if let Some(chunk) = self.chunks.get_mut(index as usize) {
+            debug_assert_eq!(chunk.taken, 0, "what is freed is empty");
             chunk.slots = None;
             chunk.after = self.vacant;
-            self.vacant = given_back;
+            self.vacant = index;
         }
     }
 
@@ -330,6 +344,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_table_without_values_has_no_memory_once_its_spare_chunk_is_freed() {
+        let mut slots = Slots::new();
+        let places: Vec<u32> = (0..300).map(|number| slots.insert(number)).collect();
+        let (first, others) = places.split_at(CHUNK);
+        first.iter().for_each(|place| assert!(slots.remove(*place).is_some()));
+        assert_eq!(slots.capacity(), 3 * CHUNK);
+        slots.free_spare();
+        assert_eq!(slots.capacity(), 2 * CHUNK);
+        others.iter().for_each(|place| assert!(slots.remove(*place).is_some()));
+        slots.free_spare();
+        assert_eq!((slots.capacity(), slots.chunks.capacity()), (0, 0));
+        let place = slots.insert(7);
+        assert_eq!(slots.get(place), Some(&7));
+    }
+
     proptest! {
         #[test]
         fn agrees_with_a_map(steps in proptest::collection::vec((0..200_u8, 0..400_u32), 0..2_000)) {
@@ -338,6 +368,7 @@ mod tests {
                 match what {
                     0..120 => prop_assert!(map.insert(slots.insert(number), number).is_none()),
                     120..198 => prop_assert_eq!(slots.remove(place), map.remove(&place)),
+                    198 => slots.free_spare(),
                     // Removes all values of a chunk.
                     _ => for place in place / 128 * 128..place / 128 * 128 + 128 {
                         prop_assert_eq!(slots.remove(place), map.remove(&place));

@@ -23,8 +23,8 @@ const LISTS: usize = SLOTS * LEVELS;
 const LAST_TICK: u64 = (1 << (BITS * LEVELS as u32)) - 1;
 const NIL: u32 = u32::MAX;
 
-/// Number of timers whose memory is never freed: they cost a few thousand bytes, and a server in use would allocate
-/// them again and again.
+/// Number of timers whose memory [`TimerWheel::trim`] does not free: they cost a few thousand bytes, and a server in use
+/// would allocate them again and again.
 const SMALL: usize = 64;
 
 /// Largest number of timers that one call moves to lower levels. Thousands of timers armed for the same minute are
@@ -182,13 +182,17 @@ impl<K: Copy> TimerWheel<K> {
         if self.entries.len() <= SMALL {
             return false;
         }
+        self.free_if_empty();
+        self.entries.len() / 4 > self.armed
+    }
+
+    /// Frees all memory if no timer is armed. Worth calling when the wheel is hardly used.
+    pub fn free_if_empty(&mut self) {
         if self.is_empty() {
             let latest = self.entries.iter().map(|entry| entry.generation).max().unwrap_or(NonZeroU32::MIN);
             self.first_generation = latest.max(self.first_generation);
             (self.links, self.entries, self.free) = (Vec::new(), Vec::new(), NIL);
-            return false;
         }
-        self.entries.len() / 4 > self.armed
     }
 
     /// Number of armed timers.

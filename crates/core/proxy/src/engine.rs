@@ -521,7 +521,11 @@ impl Proxy {
             self.progress = VecDeque::new();
         }
         let has_timers = self.timers.trim();
-        self.transactions.trim() | has_timers
+        let has_more = self.transactions.trim() | has_timers;
+        if !has_more {
+            self.timers.free_if_empty();
+        }
+        has_more
     }
 
     /// Whether a peak has left memory that [`trim`](Self::trim) may free.

@@ -384,7 +384,13 @@ impl Shard {
     fn trim(&mut self, now: Timestamp) {
         let has_more = match self.next_trim {
             Timestamp::MAX => self.proxy.has_idle_memory(),
-            _ => self.proxy.trim(),
+            _ => {
+                let has_more = self.proxy.trim();
+                if let Some(calls) = self.calls.as_mut().filter(|_| !has_more) {
+                    calls.free_if_empty();
+                }
+                has_more
+            }
         };
         self.next_trim = if has_more { now + TRIM_INTERVAL } else { Timestamp::MAX };
         self.settle_duties();

@@ -85,7 +85,8 @@ impl Transactions {
     }
 
     /// Frees memory that a peak has left: half of the buffers that were not used since the last call, and room in tables
-    /// that are nearly empty. Returns whether another call may free more.
+    /// that are nearly empty; with the last buffers, also what tables keep for reuse. Returns whether another call may free
+    /// more.
     pub fn trim(&mut self) -> bool {
         if self.outputs.is_empty() && self.outputs.capacity() > MAX_IDLE_QUEUE {
             self.outputs = VecDeque::new();
@@ -97,7 +98,24 @@ impl Transactions {
             self.index.shrink_to(self.index.len() * 2, |place| hash_of(place.key_part));
         }
         let has_timers = self.timer_queues.trim();
-        self.pool.trim() | has_timers | self.has_sparse_index()
+        let has_buffers = self.pool.trim();
+        if !has_buffers {
+            self.free_spares();
+        }
+        has_buffers | has_timers | self.has_sparse_index()
+    }
+
+    /// Frees what tables keep for reuse, when there was nothing to do for some time: a few pieces in each of many shards
+    /// pin much more of the allocator's memory than their own.
+    fn free_spares(&mut self) {
+        self.servers.free_spare();
+        self.clients.free_spare();
+        self.outgoing.free_spare();
+        self.response_cache.free_spare();
+        self.timer_queues.free_spare();
+        if self.index.is_empty() {
+            self.index = HashTable::new();
+        }
     }
 
     /// Whether a peak has left memory that [`trim`](Self::trim) may free.

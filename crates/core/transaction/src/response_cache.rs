@@ -221,6 +221,14 @@ impl ResponseCache {
         Some((place, key))
     }
 
+    /// Frees what is kept for reuse.
+    pub(crate) fn free_spare(&mut self) {
+        self.spare = Chunk::default();
+        if self.chunks.is_empty() {
+            self.chunks = VecDeque::new();
+        }
+    }
+
     fn front(&self) -> Option<&CacheEntry> {
         self.chunks.front()?.kept().get(self.forgotten as usize)
     }

@@ -145,6 +145,13 @@ impl TimerQueues {
         self.wheel.trim()
     }
 
+    /// Frees what is kept for reuse.
+    pub(crate) fn free_spare(&mut self) {
+        self.wheel.free_if_empty();
+        self.timeouts.free_spare();
+        self.t4s.free_spare();
+    }
+
     /// Number of timers in the wheel.
     pub(crate) fn armed(&self) -> usize {
         self.wheel.len()
@@ -205,6 +212,13 @@ impl Queue {
             self.spare.clear();
         }
         Some(end)
+    }
+
+    fn free_spare(&mut self) {
+        self.spare = Vec::new();
+        if self.len() == 0 {
+            (self.chunks, self.taken) = (VecDeque::new(), 0);
+        }
     }
 
     fn len(&self) -> usize {
