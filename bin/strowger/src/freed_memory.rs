@@ -1,12 +1,12 @@
 //! When memory that a peak of load has left goes back to the system.
 //!
 //! The allocator keeps what the workers have freed for their next messages, which is right while there is load. Once the
-//! load has fallen, this lets them give it back: at intervals, because transactions end half a minute after their last
-//! message. A steady load never does, so a busy server pays nothing.
+//! load has fallen, this lets them give it back: several times, because transactions end half a minute after their last
+//! message, and their buffers are freed by halves. A steady load never falls, so a busy server pays nothing.
 
 use std::time::{Duration, Instant};
 
-use strowger_worker::Fleet;
+use strowger_worker::{Fleet, WorkerStatus};
 
 /// Interval at which the load is measured.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -14,11 +14,13 @@ const WINDOW: Duration = Duration::from_secs(1);
 const FALLEN: u64 = 8;
 /// When memory is collected after the load has fallen.
 const COLLECT_AFTER: [Duration; 4] =
-    [Duration::from_secs(5), Duration::from_secs(40), Duration::from_secs(60), Duration::from_secs(90)];
+    [Duration::from_secs(5), Duration::from_secs(40), Duration::from_secs(70), Duration::from_secs(110)];
 /// How long after that it is returned to the system.
 const RETURN_AFTER: Duration = Duration::from_secs(2);
 /// Messages in one window that leave nothing worth collecting.
 const FEW: u64 = 100;
+/// Bytes of a connection that count as a message. A message that never ends takes memory too.
+const MESSAGE_BYTES: u64 = 1024;
 
 /// What to do with freed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +36,20 @@ enum Step {
 pub(crate) struct FreedMemory {
     /// Number of messages so far, and when they were counted.
     counted: Option<(Instant, u64)>,
-    /// The largest number of messages in a window since memory was collected.
+    /// The largest number of messages in a window since the last fall.
     peak: u64,
-    fallen: Option<Fall>,
+    load: Load,
+}
+
+#[derive(Debug, Default)]
+enum Load {
+    /// Memory is in use.
+    #[default]
+    High,
+    /// Memory is being returned.
+    Fallen(Fall),
+    /// Memory is returned. The load is high again when there are more messages than this in a window.
+    Low(u64),
 }
 
 /// A fall of the load.
@@ -55,53 +68,77 @@ impl FreedMemory {
         if self.counted.is_some_and(|(at, _)| now.saturating_duration_since(at) < WINDOW) {
             return;
         }
-        let total = fleet.status().total.shard;
-        match self.handle_count(now, total.requests.wrapping_add(total.responses)) {
+        match self.handle_count(now, messages(&fleet.status().total)) {
             Some(Step::Collect) => {
                 fleet.collect_memory();
                 strowger_net::collect_freed_memory();
             }
             Some(Step::Return) => {
                 strowger_net::return_freed_memory();
+                // Hardly anything is left for them to do.
+                fleet.return_memory();
                 tracing::debug!("memory that a peak has left is returned");
             }
             None => {}
         }
     }
 
-    /// Returns whether the load has fallen and memory is being given back.
+    /// Returns whether the load has fallen, and has not risen since.
     pub(crate) fn has_load_fallen(&self) -> bool {
-        self.fallen.is_some()
+        !matches!(self.load, Load::High)
     }
 
     fn handle_count(&mut self, now: Instant, messages: u64) -> Option<Step> {
         let (_, before) = self.counted.replace((now, messages))?;
-        let count = messages.wrapping_sub(before);
+        // A listener that is removed takes its number with it.
+        let count = messages.saturating_sub(before);
         self.peak = self.peak.max(count);
-        if count > self.peak / FALLEN {
-            self.fallen = None;
-            return None;
-        }
-        if self.peak < FEW {
-            return None;
-        }
-        let fall = self.fallen.get_or_insert(Fall { at: now, collected: 0, returns: None });
-        if fall.returns.is_some_and(|at| at <= now) {
-            fall.returns = None;
-            if fall.collected == COLLECT_AFTER.len() {
-                // What there is now is the load to compare with.
-                (self.peak, self.fallen) = (count, None);
+        let is_low = self.peak >= FEW && count <= self.peak / FALLEN;
+        match &mut self.load {
+            Load::Fallen(fall) if is_low => {
+                let step = fall.next_step(now);
+                if fall.is_over() {
+                    // What there is now is the load to compare with.
+                    self.peak = count;
+                    self.load = Load::Low(2 * count.max(FEW));
+                }
+                return step;
             }
-            return Some(Step::Return);
+            Load::High | Load::Low(_) if is_low => {
+                self.load = Load::Fallen(Fall { at: now, collected: 0, returns: None });
+            }
+            Load::Low(limit) if count <= *limit => {}
+            _ => self.load = Load::High,
         }
-        let next = COLLECT_AFTER.get(fall.collected)?;
-        if fall.returns.is_some() || now.saturating_duration_since(fall.at) < *next {
-            return None;
-        }
-        fall.collected += 1;
-        fall.returns = Some(now + RETURN_AFTER);
-        Some(Step::Collect)
+        None
     }
+}
+
+impl Fall {
+    fn next_step(&mut self, now: Instant) -> Option<Step> {
+        if let Some(at) = self.returns {
+            return (at <= now).then(|| {
+                self.returns = None;
+                Step::Return
+            });
+        }
+        let after = COLLECT_AFTER.get(self.collected)?;
+        (now.saturating_duration_since(self.at) >= *after).then(|| {
+            self.collected += 1;
+            self.returns = Some(now + RETURN_AFTER);
+            Step::Collect
+        })
+    }
+
+    /// Whether all is returned.
+    const fn is_over(&self) -> bool {
+        self.collected == COLLECT_AFTER.len() && self.returns.is_none()
+    }
+}
+
+/// Returns the number of messages received, odd ones included.
+const fn messages(total: &WorkerStatus) -> u64 {
+    total.net.received + total.streams.accepted + total.streams.bytes_in / MESSAGE_BYTES
 }
 
 #[cfg(test)]
@@ -124,7 +161,7 @@ mod tests {
         let steps = play((0..300).map(|second| if second < 50 { 10_000 } else { 0 }));
         let expected = [(55, Step::Collect), (57, Step::Return), (90, Step::Collect), (92, Step::Return)];
         assert_eq!(steps[..4], expected);
-        assert_eq!(steps[4..], [(110, Step::Collect), (112, Step::Return), (140, Step::Collect), (142, Step::Return)]);
+        assert_eq!(steps[4..], [(120, Step::Collect), (122, Step::Return), (160, Step::Collect), (162, Step::Return)]);
     }
 
     #[test]
@@ -144,5 +181,27 @@ mod tests {
         // A tenth of the load that stays is what the next peak is compared with.
         let load = (0..400).map(|second| if second < 50 { 10_000 } else { 1_000 });
         assert_eq!(collects(play(load)), COLLECT_AFTER.len());
+    }
+
+    #[test]
+    fn the_load_stays_low_after_a_fall_until_it_doubles() {
+        let load = |seconds: u64, then: u64| {
+            let (mut memory, began, mut total) = (FreedMemory::default(), Instant::now(), 0);
+            for second in 0..seconds {
+                total += match second {
+                    0..50 => 10_000,
+                    50..250 => 1_000,
+                    _ => then,
+                };
+                memory.handle_count(began + Duration::from_secs(second), total);
+            }
+            memory.has_load_fallen()
+        };
+        assert!(!load(50, 0));
+        assert!(load(60, 0), "memory is being returned");
+        assert!(load(350, 1_000));
+        assert!(load(350, 2_000));
+        assert!(!load(350, 2_001));
+        assert!(load(350, 100), "the rest has fallen too");
     }
 }

@@ -1,10 +1,10 @@
-//! Huge pages, enabled once the process is large enough to use them.
+//! Huge pages, enabled while the process is large enough to use them and has load.
 //!
 //! The allocator asks the kernel to back all its memory with pages of 2 MiB, and uses separate memory for each thread
 //! and size class. A small server would therefore waste 30 MiB, and a thousand idle connections 1 to 10 MB. A large
-//! server gains some percent of speed, because its tables exceed the TLB. So the process starts without huge pages,
-//! lets the kernel use them once it has grown, and ends that when it has shrunk: the kernel would fill the pages of which a
-//! peak has left a few bytes in use.
+//! server gains some percent of speed, because its tables exceed the TLB. So the process starts without huge pages and
+//! lets the kernel use them once it has grown. When the load has fallen, it goes without again: the kernel would fill the
+//! pages of which a peak has left a few bytes in use, and take back what was returned.
 
 use std::fs;
 
@@ -13,9 +13,6 @@ use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_
 
 /// Private memory in bytes above which huge pages are worth their waste.
 const WORTH_BYTES: u64 = 64 * 1024 * 1024;
-
-/// Private memory in bytes below which a process that had grown is small again.
-const SMALL_BYTES: u64 = WORTH_BYTES / 4 * 3;
 
 /// State of huge pages for this process.
 #[derive(Debug)]
@@ -35,23 +32,18 @@ impl HugePages {
         Self { is_managed, is_disabled: is_managed }
     }
 
-    /// Enables huge pages once the process is large enough, and disables them once it is small again or its load has
-    /// fallen. The kernel converts existing memory gradually.
+    /// Enables huge pages once the process is large enough, and disables them when its load has fallen. The kernel
+    /// converts existing memory gradually.
     pub(crate) fn update(&mut self, has_load_fallen: bool) {
         if !self.is_managed {
             return;
         }
-        let should_be_disabled = has_load_fallen || should_be_disabled(self.is_disabled, private_bytes());
-        if should_be_disabled != self.is_disabled && disable_transparent_huge_pages(should_be_disabled).is_ok() {
-            self.is_disabled = should_be_disabled;
-            tracing::debug!(is_disabled = self.is_disabled, "huge pages");
+        let is_disabled = has_load_fallen || (self.is_disabled && private_bytes() < WORTH_BYTES);
+        if is_disabled != self.is_disabled && disable_transparent_huge_pages(is_disabled).is_ok() {
+            self.is_disabled = is_disabled;
+            tracing::debug!(is_disabled, "huge pages");
         }
     }
-}
-
-/// Returns whether a process of this size should go without, with a margin so that a size between does not change it.
-fn should_be_disabled(is_disabled: bool, bytes: u64) -> bool {
-    if is_disabled { bytes < WORTH_BYTES } else { bytes < SMALL_BYTES }
 }
 
 /// Returns the resident memory that is neither file-backed nor shared, in bytes.
@@ -77,14 +69,6 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_shrunk_goes_without_again() {
-        assert!(should_be_disabled(true, WORTH_BYTES - 1));
-        assert!(!should_be_disabled(true, WORTH_BYTES));
-        assert!(!should_be_disabled(false, SMALL_BYTES));
-        assert!(should_be_disabled(false, SMALL_BYTES - 1));
-    }
-
-    #[test]
     fn huge_pages_are_enabled_once_the_process_grows() {
         let mut pages = HugePages::disable();
         if !pages.is_managed {
@@ -99,6 +83,10 @@ mod tests {
         assert!(!are_disabled());
         pages.update(true);
         assert!(are_disabled(), "what is returned stays so");
+        pages.update(false);
+        assert!(!are_disabled());
         drop(large);
+        pages.update(false);
+        assert!(!are_disabled(), "they stay while there is load");
     }
 }

@@ -12,8 +12,8 @@ pub fn collect_freed_memory() {
     sys::collect_freed(false);
 }
 
-/// Returns to the system what all threads have [collected](collect_freed_memory). May take some 100 ms for each gigabyte,
-/// which no other thread waits for.
+/// Returns to the system what all threads have [collected](collect_freed_memory), and the blocks that the allocator keeps for
+/// the calling thread even then. May take some 100 ms for each gigabyte, which no other thread waits for.
 pub fn return_freed_memory() {
     sys::collect_freed(true);
 }

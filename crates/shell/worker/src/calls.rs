@@ -130,8 +130,8 @@ pub(crate) enum WorkerQuery {
     ImportState(Arc<[u8]>, SyncSender<Option<Result<ImportedState, StateError>>>),
     /// Lets its shards know that another process has taken over.
     HandOver(SyncSender<()>),
-    /// Collects the memory that its thread has freed.
-    CollectMemory,
+    /// Collects the memory that its thread has freed, and with `true` returns it to the system.
+    CollectMemory(bool),
     /// Returns the peers of those of these connections that are its own.
     Peers(Arc<[ConnId]>, SyncSender<Vec<(ConnId, SocketAddr)>>),
     /// Returns the times of its packets; `None` if timing is off.

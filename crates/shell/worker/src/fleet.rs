@@ -464,7 +464,13 @@ impl Fleet {
     /// Lets each worker collect the memory that it has freed ([`strowger_net::collect_freed_memory`]), and does not wait
     /// for them.
     pub fn collect_memory(&self) {
-        self.handles.iter().for_each(|worker| worker.query(WorkerQuery::CollectMemory));
+        self.handles.iter().for_each(|worker| worker.query(WorkerQuery::CollectMemory(false)));
+    }
+
+    /// Lets each worker return to the system what it has freed and not [collected](Self::collect_memory), and does not wait
+    /// for them.
+    pub fn return_memory(&self) {
+        self.handles.iter().for_each(|worker| worker.query(WorkerQuery::CollectMemory(true)));
     }
 
     /// Returns the peers of these connections, as far as they are open: behind a balancer that tells them, the clients.

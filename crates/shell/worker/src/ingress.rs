@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, prefetch};
 use strowger_message::{Fault, Peek};
-use strowger_net::{Clock, Datagram, RecvBatch, collect_freed_memory};
+use strowger_net::{Clock, Datagram, RecvBatch, collect_freed_memory, return_freed_memory};
 use strowger_overload::{Queue, queue_of};
 use strowger_shard::SteeringResult;
 use strowger_timing::MessageType;
@@ -168,7 +168,8 @@ impl<M: ShardFactory> Ingress<M> {
                     self.host.hand_over(now);
                     let _ = reply.try_send(());
                 }
-                WorkerQuery::CollectMemory => collect_freed_memory(),
+                WorkerQuery::CollectMemory(false) => collect_freed_memory(),
+                WorkerQuery::CollectMemory(true) => return_freed_memory(),
                 WorkerQuery::Peers(ids, reply) => drop(reply.try_send(self.host.io.streams.peers(&ids))),
                 WorkerQuery::Times(reply) => drop(reply.try_send(self.host.times())),
                 WorkerQuery::Freeze(is_frozen, reply) => {
