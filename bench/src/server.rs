@@ -27,6 +27,15 @@ impl Server {
     /// If it does not answer.
     #[must_use]
     pub fn start(name: &str, config: &str, address: SocketAddr) -> Server {
+        Self::start_with(name, config, address, &[])
+    }
+
+    /// Does the same, with these environment variables besides those of this process.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[must_use]
+    pub fn start_with(name: &str, config: &str, address: SocketAddr, variables: &[(&str, &str)]) -> Server {
         let binary = binary();
         let folder = std::env::temp_dir().join(format!("strowger-bench-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary folder can be made");
@@ -35,6 +44,7 @@ impl Server {
         let child = Command::new(&binary)
             .args(["serve", "-c", "strowger.toml"])
             .current_dir(&folder)
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use strowger_bench::namespace::enter;
-use strowger_bench::operate::acts_table;
 use strowger_bench::operate::scrape::{self, Extent};
+use strowger_bench::operate::{acts_table, memory};
 use strowger_bench::programs;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -56,6 +56,8 @@ enum Mode {
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
+    /// Reads memory after peaks of load; four minutes
+    Memory,
     /// Replaces the process of the server by another one of the same program
     Upgrade {
         /// How registrations are stored
@@ -78,6 +80,11 @@ fn main() -> io::Result<()> {
         Mode::Reload => arguments.report("reloads", &reload(&arguments.exercise(), arguments.workers)),
         Mode::Upgrade { store } => {
             arguments.report("upgrades", &upgrade(&arguments.exercise(), arguments.workers, store))
+        }
+        Mode::Memory => {
+            let _ = enter(true);
+            let extent = if arguments.quick { memory::Extent::QUICK } else { memory::Extent::FULL };
+            arguments.write("memory", &memory::measure(extent)?)
         }
         Mode::Scrape { periods, seconds } => {
             let _ = enter(false);

@@ -1,7 +1,9 @@
-//! What callers notice while an operator works on a server: acts of the operator (reload), and scrapes of its metrics.
+//! What callers notice while an operator works on a server: acts of the operator (reload), and scrapes of its metrics; and
+//! what memory a peak of load leaves.
 
 mod conditions;
 mod cost;
+pub mod memory;
 mod periods;
 pub mod scrape;
 mod scraper;
