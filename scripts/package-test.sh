@@ -1,6 +1,7 @@
 #!/bin/sh
 # Boots a fresh Debian 12 in a folder and namespaces of its own, without a network, and installs the Debian package there: the service
-# starts, two phones call, call records are rotated, the running server is upgraded, the package is updated and purged. Nothing but data may remain.
+# starts, two phones call, call records are rotated, the running server is upgraded, the package is updated and purged. Nothing but data
+# may remain.
 # Argument: the package. Without one, it makes one from the binary of `cargo build`.
 set -eu
 . "$(dirname "$0")/common.sh"

@@ -4,11 +4,13 @@
 //! the control socket and handles signals, one event at a time.
 
 mod bans;
+mod chain;
 mod clusters;
 mod control_handler;
 mod inheritance;
 mod limits;
 mod listeners;
+mod operators;
 mod reload;
 mod start;
 mod succession;
@@ -32,11 +34,12 @@ use strowger_shard::{ListenerState, Snapshot};
 use strowger_takeover::Hello;
 use strowger_worker::Fleet;
 
+use self::chain::Chain;
 use self::control_handler::ControlHandler;
 use self::inheritance::Inheritance;
 use self::listeners::ListenerSet;
 pub(crate) use self::start::{empty_table, fresh_key};
-use self::succession::{Chain, Successor};
+use self::succession::Successor;
 
 use crate::admin::AdminListener;
 use crate::balancing::TargetManager;

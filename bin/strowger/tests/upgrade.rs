@@ -337,7 +337,7 @@ fn a_source_that_has_proven_its_address_need_not_do_so_after_an_upgrade() {
     let challenge = phone.ask();
     assert!(phone.answer(&challenge, "correct horse").starts_with("SIP/2.0 200 "));
     // Without a registration, nothing but the proof protects the address of a phone.
-    chain.server.folder.run(&["ctl", "unregister", "bob@example.com"]).ok();
+    chain.server.folder.run(&["ctl", "unregister", "bob@example.com", "--all"]).ok();
     chain.server.until("it is removed", || chain.server.status()["addresses"] == 0);
     chain.upgrade(&[]);
     let challenge = phone.ask();

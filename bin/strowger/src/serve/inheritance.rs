@@ -22,8 +22,8 @@ use strowger_takeover::{
 use strowger_worker::{ListenerHandover, Predecessors, Socket, TakenOver};
 
 use super::Server;
-use super::start::OperatorAccess;
-use super::succession::Chain;
+use super::chain::Chain;
+use super::operators::OperatorAccess;
 use crate::admin::Served;
 use crate::cluster::{self, InheritedMember};
 use crate::failure::Failure;

@@ -3,8 +3,7 @@
 //! The parts are made in an order that matters. What another process does not hand over is loaded before that process
 //! stops reading; what it closes is opened afterwards.
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,7 +15,7 @@ use signal_hook::iterator::Signals;
 use strowger_auth::NonceWindows;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, SendableTransports};
-use strowger_control::socket::{BoundControlSocket, ControlSocket, Handler};
+use strowger_control::socket::Handler;
 use strowger_foundation::{TagKey, Transport};
 use strowger_locate::NameCache;
 use strowger_net::{Clock, WebSocketContext};
@@ -26,13 +25,14 @@ use strowger_worker::{
     Fleet, FleetConfig, FleetTimesReader, NONCE_STRIPES, Resolve, Socket, StreamLimits, TakenOver, Tracer,
 };
 
+use super::chain::Chain;
 use super::control_handler::ControlHandler;
 use super::inheritance::{Inheritance, Inherited};
 use super::limits::{limits_of_shards, shards_of, stream_limits, worker_options};
 use super::listeners::{ListenerSet, bind, listeners_of};
-use super::succession::Chain;
+use super::operators::OperatorAccess;
 use super::{Message, Server, addresses_of};
-use crate::admin::{AdminListener, BoundAdminListener, Served};
+use crate::admin::Served;
 use crate::balancing::TargetManager;
 use crate::ban_keeper::{BanKeeper, KnownSources};
 use crate::cdr::Cdr;
@@ -125,42 +125,42 @@ impl Server {
         (log_handle, read): (LogHandle, Option<&Path>),
         inheritance: Option<Inheritance>,
     ) -> Result<Self, Failure> {
-        let (mut entrance, listeners) = Entrance::open(&setup, inheritance.as_ref())?;
+        let (mut opened, listeners) = ListenerSockets::open(&setup, inheritance.as_ref())?;
         let routing = Routing::load(&setup, listeners)?;
-        let observation = Observation::start(&setup, read, &routing.snapshot)?;
+        let reporting = Reporting::start(&setup, read, &routing.snapshot)?;
         let table = Table::create(&setup, &routing.snapshot, inheritance.is_some())?;
-        let inherited = inheritance.map(|from| table.inherit(from, &entrance, &routing.snapshot));
+        let inherited = inheritance.map(|from| table.inherit(from, &opened, &routing.snapshot));
         let mut inherited = inherited.transpose()?;
         // The process before has written its bans by now.
-        let (watch, events) = Watch::start(&setup, &observation)?;
-        let served = observation.served(&setup, &watch);
+        let (event_log, events) = EventLog::start(&setup, &reporting)?;
+        let served = reporting.served(&setup, &event_log);
         // If there is another server, it answers there, and has the store too.
-        let (served, opened) = match &inherited {
+        let (served, interfaces) = match &inherited {
             Some(_) => (Some(served), None),
             None => (None, Some(OperatorAccess::bind(&setup.config, (None, None))?.serve(served)?)),
         };
-        let (admin, control) = opened.unzip();
+        let (admin, control) = interfaces.unzip();
         let chain = inherited.as_ref().map_or_else(|| Chain::new(0, setup.entropy.seed), Inherited::chain);
         let stores = Stores::start(&setup, &table, &routing.snapshot, &chain, inherited.as_mut())?;
-        drop(observation.backups.set(stores.durable.clone()));
+        drop(reporting.backups.set(stores.durable.clone()));
         let sockets = match &mut inherited {
             Some(inherited) => inherited.take_sockets(),
-            None => (std::mem::take(&mut entrance.bound), None),
+            None => (std::mem::take(&mut opened.bound), None),
         };
-        let fleet = start_fleet(&setup, &routing, &table, &stores, (&observation, &watch), sockets, events)?;
+        let fleet = start_fleet(&setup, &routing, &table, &stores, (&reporting, &event_log), sockets, events)?;
         let started = Instant::now();
         let is_moving = routing.snapshot.clusters.as_ref().is_some_and(|clusters| clusters.previous.is_some());
         let mut server = Self {
             config: setup.config,
-            running_config: observation.running_config,
+            running_config: reporting.running_config,
             file: setup.file,
             users: routing.users,
             balancing: routing.balancing,
-            segmentation: entrance.segmentation,
-            certificates: entrance.certificates,
-            web_sockets: entrance.web_sockets,
-            listening: entrance.listening,
-            listener_names: observation.listener_names,
+            segmentation: opened.segmentation,
+            certificates: opened.certificates,
+            web_sockets: opened.web_sockets,
+            listening: opened.listening,
+            listener_names: reporting.listener_names,
             snapshot: routing.snapshot,
             fleet,
             resolver: routing.resolver,
@@ -169,24 +169,24 @@ impl Server {
             fingerprint: key::fingerprint(&table.key),
             is_loaded: false,
             clock: setup.clock,
-            bans: watch.bans,
-            cdr: observation.cdr,
-            exporters: observation.exporters,
-            log: watch.log,
+            bans: event_log.bans,
+            cdr: reporting.cdr,
+            exporters: reporting.exporters,
+            log: event_log.log,
             log_handle,
             files: setup.files,
-            handler: observation.handler,
+            handler: reporting.handler,
             moving_since: is_moving.then_some(started),
             counted_since: started,
             started,
-            messages: observation.messages,
+            messages: reporting.messages,
             last_panic: None,
             removals_next: Vec::new(),
             removals_due: Vec::new(),
             control,
             admin,
             nonces: stores.nonces,
-            passed_calls: watch.passed_calls,
+            passed_calls: event_log.passed_calls,
             chain,
         };
         if let (Some(inherited), Some(served)) = (inherited, served) {
@@ -197,7 +197,7 @@ impl Server {
 }
 
 /// The sockets, and what is needed to open them.
-struct Entrance {
+struct ListenerSockets {
     segmentation: Segmentation,
     certificates: Certificates,
     web_sockets: Arc<WebSocketContext>,
@@ -206,7 +206,7 @@ struct Entrance {
     bound: Vec<Vec<Socket>>,
 }
 
-impl Entrance {
+impl ListenerSockets {
     /// Binds the sockets, unless another process hands them over. Returns the listeners too.
     fn open(setup: &Setup, inheritance: Option<&Inheritance>) -> Result<(Self, Vec<Listener>), Failure> {
         let Setup { config, workers, .. } = setup;
@@ -267,7 +267,7 @@ fn start_resolver(
 }
 
 /// What operators ask, and what other programs are told.
-struct Observation {
+struct Reporting {
     handler: Arc<ControlHandler>,
     /// What the handler and signals ask of the server.
     messages: Receiver<Message>,
@@ -282,7 +282,7 @@ struct Observation {
     times: Arc<OnceLock<FleetTimesReader>>,
 }
 
-impl Observation {
+impl Reporting {
     fn start(setup: &Setup, read: Option<&Path>, snapshot: &Snapshot) -> Result<Self, Failure> {
         let Setup { config, clock, .. } = setup;
         let (sender, messages) = mpsc::sync_channel(QUEUE);
@@ -308,12 +308,12 @@ impl Observation {
     }
 
     /// Returns what the HTTP listener shows.
-    fn served(&self, setup: &Setup, watch: &Watch) -> Served {
+    fn served(&self, setup: &Setup, event_log: &EventLog) -> Served {
         Served {
             handler: Arc::clone(&self.handler) as Arc<dyn Handler>,
             config: self.running_config.clone(),
             file: setup.file.clone(),
-            security: Arc::clone(&watch.security),
+            security: Arc::clone(&event_log.security),
             times: Arc::clone(&self.times),
         }
     }
@@ -339,29 +339,29 @@ impl Table {
     }
 
     /// Receives what another process hands over; it reads nothing from here on. Fills the table.
-    fn inherit(&self, from: Inheritance, entrance: &Entrance, snapshot: &Snapshot) -> Result<Inherited, Failure> {
+    fn inherit(&self, from: Inheritance, opened: &ListenerSockets, snapshot: &Snapshot) -> Result<Inherited, Failure> {
         from.check_key(&key::fingerprint(&self.key))?;
         self.locations.set_store_origin(from.hello.store_origin);
-        let contexts = (entrance.certificates.context(), &entrance.web_sockets);
-        from.receive_state(&self.locations, &snapshot.registrar, contexts, &entrance.segmentation)
+        let contexts = (opened.certificates.context(), &opened.web_sockets);
+        from.receive_state(&self.locations, &snapshot.registrar, contexts, &opened.segmentation)
     }
 }
 
 /// Bans, and the thread that writes log events.
-struct Watch {
+struct EventLog {
     bans: Arc<BanKeeper>,
     security: Arc<SecurityLog>,
     log: JoinHandle<()>,
     passed_calls: PassedCalls,
 }
 
-impl Watch {
+impl EventLog {
     /// Starts the thread, which ends when the sender of events is gone.
-    fn start(setup: &Setup, observation: &Observation) -> Result<(Self, SyncSender<Event>), Failure> {
+    fn start(setup: &Setup, reporting: &Reporting) -> Result<(Self, SyncSender<Event>), Failure> {
         let bans = Arc::new(BanKeeper::start(&setup.config, setup.entropy.seed, setup.clock));
         let security = Arc::new(SecurityLog::new(Arc::clone(&bans), setup.entropy.seed, setup.clock));
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
-        let (writer, ended_calls) = (Arc::clone(&observation.cdr), observation.exporters.ended_calls());
+        let (writer, ended_calls) = (Arc::clone(&reporting.cdr), reporting.exporters.ended_calls());
         let passed_calls = PassedCalls::default();
         let (seen, passed) = (Arc::clone(&security), passed_calls.clone());
         let log = spawn("events", move || log::events(&received, (&writer, &ended_calls), &seen, &passed))?;
@@ -402,7 +402,7 @@ fn start_fleet(
     routing: &Routing,
     table: &Table,
     stores: &Stores,
-    (observation, watch): (&Observation, &Watch),
+    (reporting, event_log): (&Reporting, &EventLog),
     (sockets, taken_over): (Vec<Vec<Socket>>, Option<TakenOver>),
     events: SyncSender<Event>,
 ) -> Result<Fleet, Failure> {
@@ -416,20 +416,20 @@ fn start_fleet(
         clock: setup.clock,
         events,
         streams: setup.streams,
-        banned: watch.bans.banned(),
+        banned: event_log.bans.banned(),
         balancers: config.tcp.proxy_protocol_from.iter().map(|source| source.0).collect(),
         names: Arc::clone(&routing.names),
         resolver: Some(Arc::clone(&routing.resolver) as Arc<dyn Resolve>),
         locations: Arc::clone(&table.locations),
         record_sink: stores.cluster.record_sink(stores.durable.record_sink()),
         nonces: Some(Arc::clone(&stores.nonces)),
-        tracer: Arc::clone(&observation.tracer),
+        tracer: Arc::clone(&reporting.tracer),
         options: worker_options(config, *workers),
     };
     let fleet = Fleet::start(fleet)
         .map_err(|error| Failure::No(format!("the workers cannot be started: {error}; try fewer (server.workers)")))?;
-    drop(observation.times.set(fleet.times().clone()));
-    watch.bans.set_known(KnownSources {
+    drop(reporting.times.set(fleet.times().clone()));
+    event_log.bans.set_known(KnownSources {
         locations: Arc::clone(fleet.locations()),
         stripes: shards_of(*workers)?,
         proven: Arc::clone(fleet.proven()),
@@ -442,35 +442,6 @@ fn start_fleet(
         config.control_socket().display()
     );
     Ok(fleet)
-}
-
-/// The ways in for operators, whose clients wait until they are served.
-pub(super) struct OperatorAccess {
-    admin: BoundAdminListener,
-    control: BoundControlSocket,
-}
-
-impl OperatorAccess {
-    /// Opens the HTTP listener and the control socket, or takes those of the process before.
-    pub(super) fn bind(
-        config: &Config,
-        (control, administration): (Option<OwnedFd>, Option<TcpListener>),
-    ) -> Result<Self, Failure> {
-        let admin = BoundAdminListener::bind(&config.admin, administration).map_err(Failure::No)?;
-        let path = config.control_socket();
-        let control = match control {
-            Some(control) => BoundControlSocket::take_over(&path, control),
-            None => BoundControlSocket::bind(&path).map_err(Failure::No)?,
-        };
-        Ok(Self { admin, control })
-    }
-
-    /// Answers there.
-    pub(super) fn serve(self, served: Served) -> Result<(AdminListener, ControlSocket), Failure> {
-        let handler = Arc::clone(&served.handler);
-        let admin = AdminListener::start(served, self.admin)?;
-        Ok((admin, self.control.serve(handler).map_err(Failure::No)?))
-    }
 }
 
 /// Creates an empty location table. Its hashes depend on the server's key, because Call-IDs and temporary GRUUs

@@ -18,6 +18,7 @@ use strowger_takeover::{
 };
 use strowger_worker::{MAX_PREDECESSORS, Predecessors, ProcessLink, RelayInlet};
 
+use super::chain::PredecessorRelay;
 use super::inheritance::{
     ADMINISTRATION, CALLS, CLIENTS_VERSION, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, NONCES, PROVEN_SOURCES, TARGETS,
     origin_of,
@@ -40,36 +41,6 @@ const STAY: Duration = Duration::from_secs(1);
 const FIRST_PROCESS: u32 = 1;
 /// Argument of `serve` in a process that takes over.
 const TAKE_OVER: &str = "--take-over";
-
-/// The place of a server's process among those that have replaced one another.
-#[derive(Default)]
-pub(super) struct Chain {
-    /// Number of this process.
-    pub(super) process: u8,
-    /// Seed of nonces, the same for all.
-    pub(super) nonce_seed: u64,
-    /// Earlier processes that still have transactions.
-    predecessors: Vec<PredecessorRelay>,
-    /// The same, as the workers know them.
-    known_predecessors: Option<Arc<Predecessors>>,
-    /// How this process has replaced an earlier one.
-    pub(super) takeover: Option<Takeover>,
-    /// The relay from the process that has replaced this one.
-    successor: Option<Relay>,
-    /// Whether another process has replaced this one.
-    pub(super) is_succeeded: bool,
-    /// Set when that process wants all connections to be closed.
-    closes_connections: Arc<AtomicBool>,
-    /// Set when that process has ended.
-    is_alone: Arc<AtomicBool>,
-}
-
-impl Chain {
-    /// Returns the place of a process that has not been replaced.
-    pub(super) fn new(process: u8, nonce_seed: u64) -> Self {
-        Self { process, nonce_seed, ..Self::default() }
-    }
-}
 
 /// A process that is about to take over. Dropping it ends it.
 pub(super) struct Successor {
@@ -502,20 +473,6 @@ fn import_call(inlet: &RelayInlet, state: &[u8]) {
         None => "its worker is stalled".to_owned(),
     };
     tracing::error!("a call of an earlier process is not tracked, and its call record will be missing: {why}");
-}
-
-/// A process before this one that still has transactions.
-struct PredecessorRelay {
-    process: u8,
-    /// `None` while the relay is handed over.
-    relay: Option<Relay>,
-    /// The socket of a relay that has been stopped, in case that the handover fails.
-    stopped: Option<RelayEnd>,
-    /// Number of its transactions, as last reported.
-    transactions: Arc<AtomicU64>,
-    /// Number of its connections.
-    connections: Arc<AtomicU64>,
-    has_ended: Arc<AtomicBool>,
 }
 
 impl Server {
