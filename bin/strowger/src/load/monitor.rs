@@ -46,14 +46,15 @@ impl MonitorArguments {
         }
         let every = if length_of(plan) < SHORT_RUN { WATCH_EVERY.0 } else { WATCH_EVERY.1 };
         if !self.pids.is_empty() {
-            let watcher = SamplerThread::start(&self.pids, clock, every).map_err(|error| {
+            let watcher = SamplerThread::start(&self.pids, clock, every, Vec::new).map_err(|error| {
                 Failure::Usage(format!("--pid: the process does not exist or cannot be monitored: {error}"))
             });
             return watcher.map(Some);
         }
-        let found = plan.remote.map(|remote| listening_pids(remote, plan.transport.is_reliable())).unwrap_or_default();
-        // The process may end at this moment; that is an error only if it was named.
-        Ok(SamplerThread::start(&found, clock, every).ok())
+        let (remote, is_stream) = (plan.remote, plan.transport.is_reliable());
+        let find = move || remote.map(|remote| listening_pids(remote, is_stream)).unwrap_or_default();
+        // The process may end at this moment; that is an error only if it was named. An upgrade replaces it.
+        Ok(SamplerThread::start(&find(), clock, every, find).ok())
     }
 
     /// Returns the arguments without progress: a series of runs prints one line per run.

@@ -254,8 +254,9 @@ fn server_line(server: &Server) -> String {
         server.drops.map_or_else(|| "drops not visible".to_owned(), |drops| format!("{drops} datagrams dropped"));
     let others = if server.processes > 1 { format!(" and {} more", server.processes - 1) } else { String::new() };
     let gone = if server.is_gone { "; IT ENDED BEFORE THE RUN DID" } else { "" };
+    let replaced = server.successors.iter().map(|pid| format!(", replaced by process {pid}")).collect::<String>();
     format!(
-        "  server ({}, process {}{others}): {:.2} CPUs, {:.1} µs of CPU and {:.1} context switches per call, {} MiB at most, \
+        "  server ({}, process {}{others}{replaced}): {:.2} CPUs, {:.1} µs of CPU and {:.1} context switches per call, {} MiB at most, \
          {drops}{gone}\n",
         server.name,
         server.pid,

@@ -16,8 +16,8 @@ fn a_run_is_measured_and_shown_by_slice() {
     let (plan, about) = options.plan().expect("a plan");
     let run = Run::prepare(plan).expect("sockets");
     // Both ends are in this process, so it is also the server.
-    let watcher =
-        SamplerThread::start(&[std::process::id()], run.clock(), Duration::from_millis(100)).expect("it runs");
+    let watcher = SamplerThread::start(&[std::process::id()], run.clock(), Duration::from_millis(100), Vec::new)
+        .expect("it runs");
     let mut report = run.go().expect("a run");
     report.server = Some(watcher.stop());
     let phase = report.measured().expect("one phase");

@@ -399,7 +399,9 @@ pub struct Server {
     pub pid: u32,
     /// Maximum number of processes: the server, its children, and others that were named.
     pub processes: u64,
-    /// Whether it ended before the run.
+    /// Processes that replaced it during the run, in order.
+    pub successors: Vec<u32>,
+    /// Whether it, or the last of these, ended before the run.
     pub is_gone: bool,
     /// Average CPU use; 1.0 is one whole CPU.
     pub processors: f64,

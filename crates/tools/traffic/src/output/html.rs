@@ -143,6 +143,9 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     } else if run.was_stopped {
         more.push("Stopped early: the figures cover the time until then.".to_owned());
     }
+    if run.server.as_ref().is_some_and(|server| !server.successors.is_empty()) {
+        more.push("Another process replaced the server’s during the run.".to_owned());
+    }
     if run.server.as_ref().is_some_and(|server| server.is_gone) {
         tone = Tone::Bad;
         more.push("The server’s process ended before the run did.".to_owned());

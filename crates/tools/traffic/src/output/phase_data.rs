@@ -100,6 +100,7 @@ impl PhaseData<'_> {
             name: seen.name.clone(),
             pid: seen.pid,
             processes: seen.samples.iter().map(|sample| sample.processes).max().unwrap_or(0),
+            successors: seen.successors.clone(),
             is_gone: seen.is_gone,
             processors: total.processors(),
             cpu_us_per_call: per_call((total.user + total.system).as_secs_f64() * 1e6),
@@ -208,7 +209,7 @@ pub(super) fn example_run(calls_per_s: u64, answer_ms: u64) -> serde_json::Value
         ..crate::process_usage::Sample::default()
     };
     let samples = (0..=60).map(sample).collect();
-    let server = ServerSeries { pid: 4_711, name: "strowger".to_owned(), samples, is_gone: false };
+    let server = ServerSeries { pid: 4_711, name: "strowger".to_owned(), samples, ..ServerSeries::default() };
     let elapsed = Duration::from_secs(60);
     let accounts = meter.began;
     let mut report = match json!({

@@ -57,6 +57,35 @@ pub struct Sample {
     pub machine_drops: u64,
 }
 
+impl Sample {
+    /// Adds what other processes have used before, so that usage goes on where it was.
+    fn after(self, before: &Self) -> Self {
+        Self {
+            user: self.user + before.user,
+            system: self.system + before.system,
+            voluntary: self.voluntary + before.voluntary,
+            involuntary: self.involuntary + before.involuntary,
+            major_faults: self.major_faults + before.major_faults,
+            drops: self.drops.zip(before.drops.or(Some(0))).map(|(own, before)| own + before),
+            ..self
+        }
+    }
+
+    /// Subtracts what the processes that are sampled from now on have used already: while their parent ran, they
+    /// counted as its children.
+    fn without(&self, first: &Self) -> Self {
+        Self {
+            user: self.user.saturating_sub(first.user),
+            system: self.system.saturating_sub(first.system),
+            voluntary: self.voluntary.saturating_sub(first.voluntary),
+            involuntary: self.involuntary.saturating_sub(first.involuntary),
+            major_faults: self.major_faults.saturating_sub(first.major_faults),
+            drops: self.drops.map(|drops| drops.saturating_sub(first.drops.unwrap_or(0))),
+            ..*self
+        }
+    }
+}
+
 /// Sampler of processes and their children.
 #[derive(Debug)]
 pub struct ProcessSampler {
@@ -109,6 +138,12 @@ impl ProcessSampler {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let long = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if long.starts_with(short.trim_end()) { long.to_owned() } else { short.trim_end().to_owned() }
+    }
+
+    /// Returns the children of an ended process that have survived it, such as one that it has handed over to.
+    fn survivors(&self) -> Vec<u32> {
+        let alive: Vec<u32> = self.family.iter().copied().filter(|pid| read_stat(*pid).is_ok()).collect();
+        self.host.eldest(&alive)
     }
 
     fn root_pid(&self) -> u32 {
@@ -176,23 +211,37 @@ pub struct SamplerThread {
 
 impl SamplerThread {
     /// Samples processes and their children at intervals of `every`, by the clock of the run, until
-    /// [`stop`](Self::stop).
+    /// [`stop`](Self::stop). When the first process ends, those that `successors` finds are sampled instead, or else its
+    /// children.
     ///
     /// # Errors
     /// If one of the processes does not exist, or the thread cannot be started.
-    pub fn start(pids: &[u32], clock: Clock, every: Duration) -> io::Result<Self> {
+    pub fn start(
+        pids: &[u32],
+        clock: Clock,
+        every: Duration,
+        successors: impl Fn() -> Vec<u32> + Send + 'static,
+    ) -> io::Result<Self> {
         let mut watch = ProcessSampler::new(pids)?;
         let samples = vec![watch.sample(clock.now())?];
-        let mut series = ServerSeries { pid: watch.root_pid(), name: watch.name(), samples, is_gone: false };
+        let mut series = ServerSeries { pid: watch.root_pid(), name: watch.name(), samples, ..ServerSeries::default() };
+        let mut before = Sample::default();
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("load-watch".to_owned()).spawn(move || {
             loop {
                 // The last interval is sampled too, however short.
                 let is_last = stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout);
                 match watch.sample(clock.now()) {
-                    Ok(sample) if series.samples.len() < MAX_SAMPLES => series.samples.push(sample),
+                    Ok(sample) if series.samples.len() < MAX_SAMPLES => series.samples.push(sample.after(&before)),
                     Ok(_) => {}
-                    Err(_) => series.is_gone = true,
+                    Err(_) => match successor(&watch, successors(), clock.now()) {
+                        Some((next, first)) => {
+                            before = series.samples.last().map_or(before, |last| last.without(&first));
+                            series.successors.push(next.root_pid());
+                            watch = next;
+                        }
+                        None => series.is_gone = true,
+                    },
                 }
                 if is_last || series.is_gone {
                     return series;
@@ -209,6 +258,14 @@ impl SamplerThread {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
+}
+
+/// Returns a sampler of the processes that go on for one that has ended, and their usage so far.
+fn successor(ended: &ProcessSampler, found: Vec<u32>, now: Timestamp) -> Option<(ProcessSampler, Sample)> {
+    let pids = if found.is_empty() { ended.survivors() } else { found };
+    let mut next = ProcessSampler::new(&pids).ok()?;
+    let first = next.sample(now).ok()?;
+    Some((next, first))
 }
 
 /// Returns the processes that listen at an address of this machine over UDP or TCP; only the parent of each process
@@ -331,7 +388,8 @@ mod tests {
     #[test]
     fn the_sampler_sees_a_process_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        let watcher = SamplerThread::start(&[child.id()], Clock::start(), Duration::from_millis(1)).expect("it runs");
+        let watcher =
+            SamplerThread::start(&[child.id()], Clock::start(), Duration::from_millis(1), Vec::new).expect("it runs");
         let family = Host::default().process_tree(&[std::process::id(), child.id()]);
         let times = family.iter().filter(|pid| **pid == child.id()).count();
         assert_eq!(times, 1, "a child is of the family, once");
@@ -340,8 +398,55 @@ mod tests {
             std::thread::yield_now();
         }
         let series = watcher.stop();
-        assert!(series.is_gone && !series.samples.is_empty(), "{series:?}");
+        assert!(series.is_gone && !series.samples.is_empty() && series.successors.is_empty(), "{series:?}");
         assert_eq!(series.name, "sleep");
         assert!(ProcessSampler::new(&[series.pid]).is_err() && ProcessSampler::new(&[]).is_err());
+    }
+
+    #[test]
+    fn the_sampler_follows_to_the_process_that_goes_on() {
+        let [mut first, mut second] =
+            [0; 2].map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("sleep"));
+        let goes_on = second.id();
+        let (told, asked) = channel();
+        let successors = move || {
+            let _ = told.send(());
+            vec![goes_on]
+        };
+        let watcher = SamplerThread::start(&[first.id()], Clock::start(), Duration::from_millis(1), successors);
+        let watcher = watcher.expect("it runs");
+        first.kill().and_then(|()| first.wait()).expect("it ends");
+        asked.recv().expect("it asks who goes on");
+        let series = watcher.stop();
+        second.kill().and_then(|()| second.wait()).expect("it ends");
+        assert_eq!((series.pid, series.successors, series.is_gone), (first.id(), vec![goes_on], false));
+    }
+
+    #[test]
+    fn the_sampler_follows_to_a_child_that_survives() {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo $!; read line"]);
+        shell.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().expect("a shell");
+        let mut child = String::new();
+        let mut told = io::BufReader::new(shell.stdout.take().expect("piped"));
+        io::BufRead::read_line(&mut told, &mut child).expect("its child's number");
+        let child: u32 = child.trim().parse().expect("a number");
+        let mut watch = ProcessSampler::new(&[shell.id()]).expect("it runs");
+        assert_eq!(watch.sample(Timestamp::ZERO).expect("it runs").processes, 2);
+        shell.kill().and_then(|()| shell.wait()).expect("it ends");
+        assert!(watch.sample(Timestamp::ZERO).is_err());
+        let (next, _) = successor(&watch, Vec::new(), Timestamp::ZERO).expect("the child goes on");
+        assert_eq!(next.root_pid(), child);
+        let killed = std::process::Command::new("kill").arg(child.to_string()).status().expect("kill runs");
+        assert!(killed.success());
+    }
+
+    #[test]
+    fn usage_goes_on_where_it_was_after_a_replacement() {
+        let used = |ms| Sample { user: Duration::from_millis(ms), drops: Some(ms), ..Sample::default() };
+        // The new process had used 30 when the one before ended, which counted as its parent's.
+        let before = used(100).without(&used(30));
+        assert_eq!(used(35).after(&before), used(105));
     }
 }

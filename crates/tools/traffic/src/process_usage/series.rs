@@ -15,7 +15,9 @@ pub struct ServerSeries {
     pub name: String,
     /// The samples, in order.
     pub samples: Vec<Sample>,
-    /// Whether it ended before the run did.
+    /// The processes that replaced it, such as those of upgrades, in order.
+    pub successors: Vec<u32>,
+    /// Whether it, or the last of these, ended before the run did.
     pub is_gone: bool,
 }
 
