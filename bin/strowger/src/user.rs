@@ -10,6 +10,7 @@ use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::Change;
 use strowger_store::Address;
 
+use crate::address;
 use crate::cli::user::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
 use crate::notify_server::notify_server;
@@ -125,7 +126,7 @@ impl Users {
         let domains = self
             .operations()
             .open_or_make()?
-            .import_csv(table, &realm)
+            .import_csv_of(table, &realm, |name| address::typed(&self.config, name))
             .map_err(|error| Failure::No(format!("{shown}: {error}")))?;
         domains.iter().for_each(|(domain, users)| self.warn_of_import(domain, *users, &realm));
         let users: usize = domains.values().sum();

@@ -20,17 +20,30 @@ struct Line {
 impl<P: Backend> UserStore<P> {
     /// Adds a user for each line of a CSV table, or none at all. Returns the number of users per domain.
     ///
-    /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256`
+    /// The first line names the columns: `aor` (or `name`) and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256`
     /// and `ha1_sha512_256` in hexadecimal digits (empty if unknown), which must have been computed with `realm`.
     ///
     /// # Errors
     /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; file errors.
-    pub fn import_csv(&mut self, mut table: impl Read, realm: &str) -> Result<BTreeMap<String, usize>, StoreError> {
+    pub fn import_csv(&mut self, table: impl Read, realm: &str) -> Result<BTreeMap<String, usize>, StoreError> {
+        self.import_csv_of(table, realm, Address::parse)
+    }
+
+    /// Like [`import_csv`](Self::import_csv), with addresses that are read by `address_of`: a name may stand for one.
+    ///
+    /// # Errors
+    /// Those of `import_csv`.
+    pub fn import_csv_of(
+        &mut self,
+        mut table: impl Read,
+        realm: &str,
+        address_of: impl Fn(&str) -> Result<Address, StoreError>,
+    ) -> Result<BTreeMap<String, usize>, StoreError> {
         ha1::check_realm(realm)?;
         // Read before the transaction: the table's writer may be slow, and other processes want to write.
         let mut bytes = Vec::new();
         table.read_to_end(&mut bytes).map_err(|cause| StoreError::Unreadable { cause })?;
-        let lines = users_in(text_of(&bytes)?, realm)?;
+        let lines = users_in(text_of(&bytes)?, realm, &address_of)?;
         self.backend.write(|sql| {
             for line in &lines {
                 insert_user(sql, &line.address, realm, &line.ha1).map_err(|fault| match fault {
@@ -55,7 +68,11 @@ fn text_of(table: &[u8]) -> Result<&str, StoreError> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
-fn users_in(table: &str, realm: &str) -> Result<Vec<Line>, StoreError> {
+fn users_in(
+    table: &str,
+    realm: &str,
+    address_of: &impl Fn(&str) -> Result<Address, StoreError>,
+) -> Result<Vec<Line>, StoreError> {
     let mut reader = csv::Reader::from_reader(table.as_bytes());
     let columns = reader.headers().ok().and_then(Columns::of);
     let columns = columns.ok_or(StoreError::Import { line: 1, fault: ImportError::Header })?;
@@ -68,7 +85,7 @@ fn users_in(table: &str, realm: &str) -> Result<Vec<Line>, StoreError> {
             counter.line_at(position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or_default()));
         let at_line = |fault| StoreError::Import { line: number, fault };
         let record = record.map_err(|error| at_line(fault_of(error)))?;
-        let (address, ha1) = columns.user(&record, realm).map_err(at_line)?;
+        let (address, ha1) = columns.user(&record, realm, address_of).map_err(at_line)?;
         if let Some(first) = seen.insert(address.clone(), number) {
             return Err(at_line(ImportError::Twice { aor: address.to_string(), first }));
         }
@@ -117,7 +134,7 @@ impl Columns {
         let place = |name: &str| header.iter().position(|column| column.trim() == name);
         let hashes = [place("ha1_md5"), place("ha1_sha256"), place("ha1_sha512_256")];
         let known = hashes.iter().flatten().count();
-        match (place("aor"), place("password"), hashes) {
+        match (place("aor").or_else(|| place("name")), place("password"), hashes) {
             (Some(aor), Some(password), _) if header.len() == 2 => {
                 Some(Self { aor, hashes: HashColumns::Password(password) })
             }
@@ -128,9 +145,14 @@ impl Columns {
         }
     }
 
-    fn user(&self, record: &StringRecord, realm: &str) -> Result<(Address, Ha1s), ImportError> {
+    fn user(
+        &self,
+        record: &StringRecord,
+        realm: &str,
+        address_of: impl Fn(&str) -> Result<Address, StoreError>,
+    ) -> Result<(Address, Ha1s), ImportError> {
         let refused = |error| ImportError::Refused(Box::new(error));
-        let address = Address::parse(cell(record, Some(self.aor))).map_err(refused)?;
+        let address = address_of(cell(record, Some(self.aor))).map_err(refused)?;
         let ha1 = match &self.hashes {
             HashColumns::Password(place) => hashes(&address, realm, cell(record, Some(*place))).map_err(refused)?,
             HashColumns::Hashes { md5, sha256, sha512_256 } => Ha1s {
