@@ -7,6 +7,7 @@ pub(crate) mod token;
 pub(crate) mod user;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
@@ -179,11 +180,25 @@ pub(crate) struct UpgradeArguments {
     #[arg(long)]
     pub(crate) close_connections: bool,
     /// How long the new process may take to become ready, at most 100s [default: 60s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = wait_for_upgrade)]
     pub(crate) wait: Option<Span>,
+    /// The server's control socket [default: as configured]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
     /// Prints JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Maximum time for the new process to become ready. Clients wait a little longer.
+const MAX_UPGRADE_WAIT: Duration = Duration::from_secs(100);
+
+fn wait_for_upgrade(text: &str) -> Result<Span, String> {
+    let wait: Span = text.parse()?;
+    if wait.0 > MAX_UPGRADE_WAIT {
+        return Err(format!("at most {} s are possible", MAX_UPGRADE_WAIT.as_secs()));
+    }
+    Ok(wait)
 }
 
 #[derive(Debug, Args)]

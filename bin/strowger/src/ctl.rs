@@ -354,8 +354,8 @@ fn print_registrations(found: Registrations) -> io::Result<()> {
 }
 
 fn print_ended_calls(found: EndedCalls) -> io::Result<()> {
-    if !found.recorded {
-        eprintln!("strowger: note: the server does not record calls; name a file in [cdr] file, and reload it");
+    if let Some(note) = &found.note {
+        eprintln!("strowger: note: {note}");
     }
     let rows = found.calls.into_iter().map(|call| {
         let status = call.status.map_or_else(String::new, |status| status.to_string());

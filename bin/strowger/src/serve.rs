@@ -335,7 +335,7 @@ impl Server {
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
             Request::EndedCalls { user, limit } => {
                 let (calls, more) = self.cdr.latest(user.as_deref(), *limit);
-                Response::EndedCalls(EndedCalls { calls, more, recorded: self.snapshot.record_calls })
+                Response::EndedCalls(EndedCalls::new(calls, more, self.snapshot.record_calls))
             }
             Request::CallSetups => Response::CallSetups(status::call_setups(&self.fleet, &self.snapshot)),
             Request::EndCall { call_id } => calls::end(&self.fleet, self.clock.now(), call_id),

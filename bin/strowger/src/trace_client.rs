@@ -39,7 +39,7 @@ pub(crate) fn follow(path: &Path, arguments: &TraceArguments, as_json: bool) -> 
     let mut capture = pcap.as_deref().map(Capture::create).transpose()?;
     let mut ladder = Ladder::new(WIDTH);
     let mut printed = Ok(());
-    socket::trace(path, request, |mut event| {
+    let ended = socket::trace(path, request, |mut event| {
         if event == TraceEvent::Started {
             eprintln!("strowger: waiting for messages; Ctrl-C ends the trace");
         }
@@ -54,13 +54,12 @@ pub(crate) fn follow(path: &Path, arguments: &TraceArguments, as_json: bool) -> 
             }
         });
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })
-    .map_err(Failure::No)?;
+    });
     printed?;
     if let Some(Capture { name: Some(name), messages, .. }) = capture {
         eprintln!("strowger: {} written to {name}", self::count(messages, "message"));
     }
-    Ok(())
+    ended.map_err(Failure::No)
 }
 
 /// A packet capture being written.

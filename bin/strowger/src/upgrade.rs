@@ -10,12 +10,12 @@ use crate::failure::Failure;
 use crate::table::{print_json, print_line};
 use crate::text::{count, size};
 
-/// Maximum time for the new process to become ready: clients wait a little longer.
-const MAX_WAIT_MS: u64 = 100_000;
-
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &UpgradeArguments) -> Result<(), Failure> {
-    // A faulty file is reported by the new process.
-    let (config, _) = Config::load_leniently(wanted)?;
+    let socket = match &arguments.socket {
+        Some(socket) => socket.clone(),
+        // A faulty file is reported by the new process.
+        None => Config::load_leniently(wanted)?.0.control_socket(),
+    };
     let binary = match &arguments.binary {
         Some(binary) => {
             Some(std::path::absolute(binary).map_err(|error| Failure::Usage(format!("--binary: {error}")))?)
@@ -25,12 +25,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &UpgradeArguments) -> Res
     if let Some(binary) = binary.as_ref().filter(|binary| binary.to_str().is_none()) {
         return Err(Failure::Usage(format!("--binary: {} is not UTF-8; choose another name", binary.display())));
     }
-    let ready_ms =
-        arguments.wait.as_ref().map(|time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX).min(MAX_WAIT_MS));
-    let report = socket::upgrade(
-        &config.control_socket(),
-        UpgradeRequest { binary, close_connections: arguments.close_connections, ready_ms },
-    );
+    let ready_ms = arguments.wait.map(|time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX));
+    let request = UpgradeRequest { binary, close_connections: arguments.close_connections, ready_ms };
+    let report = socket::upgrade(&socket, request).map_err(Failure::No)?;
     let report = report.map_err(|why| Failure::No(format!("not upgraded: {why}; the server goes on as before")))?;
     if arguments.json {
         return Ok(print_json(&json!(report))?);

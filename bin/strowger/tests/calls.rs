@@ -231,11 +231,23 @@ fn an_operator_ends_a_call_by_the_api() {
 }
 
 #[test]
+fn call_records_say_what_to_set_if_there_are_none() {
+    let server = Server::start(LISTEN);
+    let found = Client::of(&server, "operator").get("/api/v1/call-records").expect(200);
+    assert_eq!(found["recorded"], false);
+    let note = found["note"].as_str().expect("a text");
+    assert!(note.contains("[cdr]"), "{note}");
+    let ran = server.folder.run(&["ctl", "calls", "--ended"]);
+    assert_eq!(ran.err, format!("strowger: note: {note}\n"));
+}
+
+#[test]
 fn ended_calls_are_listed_by_user_and_reading_them_is_audited() {
     let server = start_with(LISTEN);
     let operator = Client::of(&server, "operator");
     let none = operator.get("/api/v1/call-records").expect(200);
     assert_eq!((&none["calls"], &none["recorded"]), (&Value::Array(Vec::new()), &true.into()));
+    assert_eq!(none["note"], Value::Null);
     let (alice, bob, route) = connect(&server);
     alice.request(&format!("BYE sip:bob@{}", bob.address()), (";tag=a", ";tag=b"), "2 BYE", &route);
     bob.answer(&bob.receive("BYE"), "200 OK", "b");

@@ -80,6 +80,22 @@ fn a_table_is_imported_whole_or_not_at_all() {
     let error = folder.run_with(&["user", "import", "-", "--realm", "example.com"], table).refused(1);
     assert!(error.starts_with("-: line 3: ") && error.ends_with("nothing was imported"), "{error}");
     assert_eq!(folder.run(&["user", "list"]).ok().lines().count(), 3);
+    // A name alone is in the first domain, as in `user add`.
+    let done = folder.run_with(&["user", "import", "-", "--realm", "example.com"], "name,password\ndave,d\n").ok();
+    assert_eq!(done, "1 user imported (realm example.com)\n");
+    assert!(folder.run(&["user", "list"]).ok().contains("dave@example.com"));
+    let error = folder.run_with(&["user", "import", "-", "--realm", "x"], "aor,password\ndave,d\n").refused(1);
+    assert!(error.contains("dave@example.com"), "{error}");
+}
+
+#[test]
+fn a_ban_is_of_a_single_address() {
+    let folder = Folder::new("");
+    for wrong in ["10.0.0.0/8", "192.0.2.7:5060", "example.com"] {
+        let ran = folder.run(&["ctl", "ban", "add", wrong]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.err.contains("single addresses") && ran.err.contains("firewall"), "{ran:?}");
+    }
 }
 
 #[test]
@@ -270,6 +286,12 @@ fn every_command_refuses_a_bad_configuration() {
         let error = folder.run(arguments).refused(2);
         assert_eq!(error, "strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?");
     }
+    // A client looks for the server nevertheless, unless the fault hides where it is.
+    let ran = folder.run(&["ctl", "status"]);
+    let said =
+        "strowger: warning: strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?\nstrowger: ";
+    assert!(ran.code == Some(1) && ran.err.starts_with(&format!("{said}no server is running: ")), "{ran:?}");
+    folder.write("strowger.toml", "[server]\nlisen = []\ndatta = \"elsewhere\"\n");
     let error = folder.run(&["ctl", "status"]).refused(2);
     assert!(error.ends_with("with --socket)"), "{error}");
     let error = folder.run(&["check", "-c", "nowhere.toml"]).refused(2);

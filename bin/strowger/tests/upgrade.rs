@@ -3,10 +3,10 @@
 mod common;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use common::end::End;
 use common::load::{assert_adds_up, number};
@@ -360,6 +360,66 @@ fn the_process_before_ends_when_its_transactions_have() {
     assert!(chain.server.log().contains("ended"));
 }
 
+/// Starts a command that waits for messages or packets, and waits until it has said so.
+fn watching(chain: &Chain, arguments: &[&str]) -> Child {
+    let mut command = chain.server.folder.command(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+    assert!(line.contains("waiting for messages"), "{line}");
+    child
+}
+
+#[test]
+fn a_trace_says_that_another_process_serves_now() {
+    let mut chain = Chain::start("");
+    let mut trace = watching(&chain, &["ctl", "trace", "--ip", "127.0.0.1", "--pcap", "trace.pcapng"]);
+    assert!(chain.server.ask(&phone(), &options(&chain.server)).starts_with("SIP/2.0 200 "));
+    chain.upgrade(&[]);
+    let (mut shown, mut said) = (String::new(), String::new());
+    trace.stdout.take().expect("piped").read_to_string(&mut shown).expect("text");
+    trace.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+    assert_eq!(trace.wait().expect("it ends").code(), Some(1));
+    assert!(shown.contains("OPTIONS"), "what was seen before is shown: {shown}");
+    assert_eq!(
+        said,
+        "strowger: 2 messages written to trace.pcapng\nstrowger: the server was upgraded, and another process serves \
+         now; run the command again\n"
+    );
+}
+
+#[test]
+fn the_audit_log_names_the_program_of_an_upgrade() {
+    let mut chain = Chain::start("");
+    chain.upgrade(&[]);
+    let expected = format!("action=\"upgrade\" object=\"{}\" result=\"done\"", env!("CARGO_BIN_EXE_strowger"));
+    chain.server.until("it is written", || chain.server.log().contains(&expected));
+}
+
+#[test]
+fn an_upgrade_finds_the_server_at_another_socket_and_says_where_it_has_looked() {
+    let mut chain = Chain::start("");
+    let config = chain.server.folder.read("strowger.toml");
+    chain.server.folder.write("strowger.toml", &format!("{config}control.socket = \"other.sock\"\n"));
+    for command in [&["upgrade"][..], &["ctl", "status"]] {
+        let reason = chain.server.folder.run(command).refused(1);
+        assert!(reason.starts_with("no server is running: nothing answers at "), "{reason}");
+        assert!(reason.contains("other.sock") && reason.contains("--socket"), "{reason}");
+    }
+    // From here on it is where the file says.
+    chain.upgrade(&["--socket", "data/control.sock"]);
+    assert!(!chain.server.folder.path().join("data/control.sock").exists());
+    chain.upgrade(&[]);
+}
+
+#[test]
+fn a_wait_beyond_the_limit_is_refused_at_once() {
+    let folder = common::Folder::new("");
+    let ran = folder.run(&["upgrade", "--wait", "200s"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("at most 100 s"), "{ran:?}");
+}
+
 #[test]
 fn a_failed_upgrade_changes_nothing() {
     let mut chain = Chain::start("");
@@ -377,7 +437,8 @@ fn a_failed_upgrade_changes_nothing() {
     assert!(reason.contains("it has ended with exit status: 3"), "{reason}");
     program("hangs", "#!/bin/sh\nexec sleep 1000\n");
     let reason = chain.refused(&["--binary", "hangs", "--wait", "200ms"]);
-    assert!(reason.contains("does not answer in time"), "{reason}");
+    assert!(reason.contains("hangs (process ") && reason.contains(") was not ready within 200ms"), "{reason}");
+    assert!(reason.contains("--wait"), "{reason}");
     for (change, expected) in [
         (
             config.replace("server.workers = 2", "server.workers = 3"),
@@ -386,6 +447,10 @@ fn a_failed_upgrade_changes_nothing() {
         (format!("server.key_file = \"none\"\n{config}"), "none does not exist"),
         (format!("{config}overload.control = false\n"), "overload.control has changed"),
         (config.replace("udp:", "tcp:"), "server.listen differs from the running server's"),
+        (
+            format!("{config}server.data = \"data2\"\ncontrol.socket = \"data/control.sock\"\n"),
+            "data2/key, the key, does not exist",
+        ),
         (format!("{config}store.mode = \"write-behind\"\n"), "store.mode: registrations are in write-through mode"),
     ] {
         chain.server.folder.write("strowger.toml", &change);
@@ -393,7 +458,11 @@ fn a_failed_upgrade_changes_nothing() {
         assert!(reason.contains(expected), "{reason}");
     }
     chain.server.folder.write("strowger.toml", &config);
+    assert!(!folder.join("data2").exists(), "nothing is created");
     fs::rename(folder.join("data").join("key"), folder.join("key")).expect("there is a key");
+    let reason = chain.refused(&[]);
+    assert!(reason.contains("data/key, the key, does not exist"), "{reason}");
+    fs::write(folder.join("data").join("key"), [7; 16]).expect("written");
     let reason = chain.refused(&[]);
     assert!(reason.contains("another key than the running server"), "{reason}");
     fs::rename(folder.join("key"), folder.join("data").join("key")).expect("it is put back");

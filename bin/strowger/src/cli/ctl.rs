@@ -168,6 +168,15 @@ pub(crate) enum CtlCommand {
     },
 }
 
+/// Parses an address to ban, which people also write as a network or with a port.
+fn single_address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| {
+        "the list has single addresses, such as 192.0.2.7, without a port (of IPv6, the /64 of the address is banned); \
+         block networks in the firewall"
+            .to_owned()
+    })
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RebalanceArguments {
     /// Clusters with their new weights; 0 moves all users away
@@ -200,6 +209,7 @@ pub(crate) enum BanCommand {
     )]
     Add {
         /// The address
+        #[arg(value_parser = single_address)]
         address: IpAddr,
         /// Duration, such as 1h [default: until `strowger ctl ban rm`]
         #[arg(long = "for", value_name = "TIME")]
@@ -209,6 +219,7 @@ pub(crate) enum BanCommand {
     #[command(after_help = "Example:\n  strowger ctl ban rm 192.0.2.7")]
     Rm {
         /// The address; of IPv6, any of the banned /64
+        #[arg(value_parser = single_address)]
         address: IpAddr,
     },
     /// Lists the banned addresses, the most recent first

@@ -266,19 +266,12 @@ impl Server {
         self.set_predecessors(known);
         self.import_sections(&inherited.sections)?;
         let hello = &inherited.from.hello;
-        let has_moved = hello.control != self.config.control_socket();
-        // A socket at another path would not be found.
-        let control = inherited.control.filter(|_| !has_moved);
-        let access = OperatorAccess::bind(&self.config, (control, inherited.administration))?;
+        let access = OperatorAccess::bind(&self.config, (inherited.control, inherited.administration))?;
         inherited.from.await_decision()?;
         // From here on, nobody else serves.
         self.cluster.resume();
         self.fleet.thaw();
         let frozen = self.clock.now().saturating_since(inherited.frozen_at);
-        if has_moved {
-            // It leads nowhere.
-            let _ = std::fs::remove_file(&hello.control);
-        }
         match access.serve(served) {
             Ok((admin, control)) => (self.admin, self.control) = (Some(admin), Some(control)),
             Err(failure) => tracing::error!("nobody can control this process: {failure}"),

@@ -26,9 +26,9 @@ impl OperatorAccess {
         let path = config.control_socket();
         let control = match control {
             Some(control) => BoundControlSocket::take_over(&path, control),
-            None => BoundControlSocket::bind(&path).map_err(Failure::No)?,
+            None => BoundControlSocket::bind(&path),
         };
-        Ok(Self { admin, control })
+        Ok(Self { admin, control: control.map_err(Failure::No)? })
     }
 
     /// Answers there.

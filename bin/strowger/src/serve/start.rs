@@ -326,15 +326,15 @@ struct Table {
 }
 
 impl Table {
-    /// Creates it. What another process hands over `is_complete`.
-    fn create(setup: &Setup, snapshot: &Snapshot, is_complete: bool) -> Result<Self, Failure> {
+    /// Creates it. A process that `takes_over` has a key already, and what it is handed is complete.
+    fn create(setup: &Setup, snapshot: &Snapshot, takes_over: bool) -> Result<Self, Failure> {
         let Setup { config, workers, entropy, .. } = setup;
-        let key = key::of_server(config, entropy.key)?;
+        let key = if takes_over { key::of_predecessor(config)? } else { key::of_server(config, entropy.key)? };
         let locations = empty_table([], *workers, &key)?;
         locations.set_listeners(addresses_of(snapshot));
         let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
         let locations = cluster::share(locations, config);
-        let locations = if is_complete { locations } else { cluster::await_members(locations, config) };
+        let locations = if takes_over { locations } else { cluster::await_members(locations, config) };
         Ok(Self { key, locations: Arc::new(locations) })
     }
 

@@ -14,7 +14,8 @@ use strowger_control::protocol::{Predecessor, Takeover, UpgradePhase, UpgradeRep
 use strowger_foundation::Timestamp;
 use strowger_shard::{ListenerState, PROCESS_NUMBERS};
 use strowger_takeover::{
-    Channel, Go, Hello, ListenerInfo, PROTOCOL, Relay, RelayEnd, RelayFrame, Reply, Section, StateSender, receive_reply,
+    Channel, ChannelError, Go, Hello, ListenerInfo, PROTOCOL, Relay, RelayEnd, RelayFrame, Reply, Section, StateSender,
+    receive_reply,
 };
 use strowger_worker::{MAX_PREDECESSORS, Predecessors, ProcessLink, RelayInlet};
 
@@ -83,6 +84,14 @@ impl Successor {
             Ok(Reply::Ready(version)) => successor.version = version,
             Ok(Reply::Refused(why)) => return Err(why),
             Ok(Reply::Prepared) => return Err("the new process is of another version".to_owned()),
+            Err(ChannelError::Timeout) => {
+                return Err(format!(
+                    "{} (process {}) was not ready within {limit:?} and has been ended; see the server's log, or allow more \
+                     time with --wait",
+                    binary.display(),
+                    successor.pid()
+                ));
+            }
             Err(error) => return Err(successor.why_ended(&binary, &error.to_string())),
         }
         Ok(successor)
@@ -106,7 +115,7 @@ impl Successor {
                 "{shown} does not take over: it has ended with {status}; the server's log has its output, and a version \
                  before `strowger upgrade` cannot take over"
             ),
-            None => format!("{shown} does not take over: {error}"),
+            None => format!("{shown} (process {}) does not take over: {error}", self.pid()),
         }
     }
 
@@ -132,10 +141,7 @@ impl Drop for Successor {
 
 /// Returns the path of the running program, as it was before a newer one replaced the file.
 fn own_binary() -> Result<PathBuf, String> {
-    let path = std::env::current_exe().map_err(|error| format!("the running program has no path: {error}"))?;
-    // The kernel adds this to the name of a file that was replaced.
-    let text = path.to_string_lossy();
-    Ok(text.strip_suffix(" (deleted)").map_or_else(|| path.clone(), PathBuf::from))
+    strowger_control::own_program().map_err(|error| format!("the running program has no path: {error}"))
 }
 
 /// Returns the arguments of this process for one that takes over.
@@ -205,7 +211,6 @@ impl Server {
             store_origin: self.fleet.locations().store_origin(),
             nonce_seed: self.chain.nonce_seed,
             store: self.config.store_mode().as_str().to_owned(),
-            control: self.config.control_socket(),
             member: self.cluster.member_info(),
             listeners: self.listener_infos(),
         })

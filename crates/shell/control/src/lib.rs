@@ -7,6 +7,9 @@ pub mod caller;
 pub mod config;
 pub mod dns;
 pub mod ladder;
+mod own_program;
 pub mod protocol;
 pub mod socket;
 pub mod targets;
+
+pub use own_program::own_program;

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -105,8 +105,8 @@ pub struct ControlSocket {
     /// Ends the thread when it is closed.
     end: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
-    /// Whether the file is this process's.
-    has_file: bool,
+    /// Whether the file is another process's. Traces and measurements end then.
+    is_abandoned: Arc<AtomicBool>,
 }
 
 /// A control socket whose clients wait until it is [served](Self::serve).
@@ -116,6 +116,8 @@ pub struct BoundControlSocket {
     listener: OwnedFd,
     /// Whether the file is removed if nobody serves it.
     is_new: bool,
+    /// Path of the socket that this one replaces.
+    former: Option<PathBuf>,
 }
 
 impl BoundControlSocket {
@@ -132,13 +134,23 @@ impl BoundControlSocket {
                 path.display()
             )
         })?;
-        Ok(Self { path: path.to_owned(), listener: OwnedFd::from(listener), is_new: true })
+        Ok(Self { path: path.to_owned(), listener: OwnedFd::from(listener), is_new: true, former: None })
     }
 
-    /// Takes the socket at `path` that another process has opened and will [abandon](ControlSocket::abandon).
-    #[must_use]
-    pub fn take_over(path: &Path, listener: OwnedFd) -> Self {
-        Self { path: path.to_owned(), listener, is_new: false }
+    /// Takes the socket that another process has opened and will [abandon](ControlSocket::abandon). If that is not at
+    /// `path`, opens one there; the other is removed when this one is served.
+    ///
+    /// # Errors
+    /// Those of [`bind`](Self::bind), if there is another path.
+    pub fn take_over(path: &Path, listener: OwnedFd) -> Result<Self, String> {
+        let address = UnixListener::from(listener.try_clone().map_err(|error| error.to_string())?).local_addr().ok();
+        let former = address.as_ref().and_then(|address| address.as_pathname()).unwrap_or(path);
+        let is_same = former == path
+            || fs::canonicalize(former).is_ok_and(|one| fs::canonicalize(path).is_ok_and(|two| one == two));
+        if is_same {
+            return Ok(Self { path: path.to_owned(), listener, is_new: false, former: None });
+        }
+        Ok(Self { former: Some(former.to_owned()), ..Self::bind(path)? })
     }
 
     /// Passes requests to `handler`.
@@ -150,11 +162,16 @@ impl BoundControlSocket {
         let listener = Arc::new(UnixListener::from(self.listener.try_clone().map_err(failed)?));
         listener.set_nonblocking(true).map_err(failed)?;
         let (end, ended) = UnixStream::pair().map_err(failed)?;
-        let accepting = Arc::clone(&listener);
-        let serve = move || accept(&accepting, &ended, &handler);
+        let (accepting, is_abandoned) = (Arc::clone(&listener), Arc::<AtomicBool>::default());
+        let shared = Arc::clone(&is_abandoned);
+        let serve = move || accept(&accepting, &ended, &handler, &shared);
         let thread = thread::Builder::new().name("control".to_owned()).spawn(serve).map_err(failed)?;
         self.is_new = false;
-        Ok(ControlSocket { path: self.path.clone(), listener, end: Some(end), thread: Some(thread), has_file: true })
+        if let Some(former) = &self.former {
+            // If this fails, the next server there removes the file.
+            let _ = fs::remove_file(former);
+        }
+        Ok(ControlSocket { path: self.path.clone(), listener, end: Some(end), thread: Some(thread), is_abandoned })
     }
 }
 
@@ -184,15 +201,16 @@ impl ControlSocket {
         self.listener.as_fd().try_clone_to_owned()
     }
 
-    /// Leaves the socket to the process that has taken it over.
-    pub fn abandon(mut self) {
-        self.has_file = false;
+    /// Leaves the socket to the process that has taken it over. Traces and measurements end, because this process no
+    /// longer reads what they wait for.
+    pub fn abandon(self) {
+        self.is_abandoned.store(true, Ordering::Release);
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if self.has_file {
+        if !self.is_abandoned.load(Ordering::Acquire) {
             // If this fails, the next server removes the file.
             let _ = fs::remove_file(&self.path);
         }
@@ -232,7 +250,7 @@ fn listen(path: &Path) -> io::Result<Socket> {
 }
 
 /// Accepts connections until the other end of `ended` is closed.
-fn accept(listener: &UnixListener, ended: &UnixStream, handler: &Arc<dyn Handler>) {
+fn accept(listener: &UnixListener, ended: &UnixStream, handler: &Arc<dyn Handler>, is_abandoned: &Arc<AtomicBool>) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
         let mut polled = [PollFd::new(ended, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
@@ -251,9 +269,9 @@ fn accept(listener: &UnixListener, ended: &UnixStream, handler: &Arc<dyn Handler
             }
         };
         let place = ConnectionGuard::take(&open);
-        let handler = Arc::clone(handler);
+        let (handler, is_abandoned) = (Arc::clone(handler), Arc::clone(is_abandoned));
         let serve = move || match place {
-            Some(_place) => drop(serve_connection(&stream, &*handler)),
+            Some(_place) => drop(serve_connection(&stream, &*handler, &is_abandoned)),
             None => {
                 drop(answer(&stream, &Response::Error(format!("{MAX_CONNECTIONS} connections are open; try again"))));
             }
@@ -278,7 +296,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
+fn serve_connection(stream: &UnixStream, handler: &dyn Handler, is_abandoned: &AtomicBool) -> io::Result<()> {
     stream.set_read_timeout(Some(IO_TIMEOUT))?;
     stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let caller = caller(stream);
@@ -305,9 +323,9 @@ fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()
         let change = request.change();
         let response = match request {
             Request::Trace(request) => {
-                return stream_trace(stream, handler, &request, |failure| audit(change, failure));
+                return stream_trace(stream, handler, &request, is_abandoned, |failure| audit(change, failure));
             }
-            Request::Timing(request) => return stream_timing(stream, handler, &request),
+            Request::Timing(request) => return stream_timing(stream, handler, &request, is_abandoned),
             Request::Backup(request) => back_up(stream, handler, &request),
             Request::Upgrade(request) => may_upgrade(&caller, &request)
                 .and_then(|()| handler.upgrade(&request))
@@ -324,6 +342,7 @@ fn stream_trace(
     stream: &UnixStream,
     handler: &dyn Handler,
     request: &TraceRequest,
+    is_abandoned: &AtomicBool,
     audit: impl FnOnce(Option<&str>),
 ) -> io::Result<()> {
     let started = handler.trace(request);
@@ -340,12 +359,15 @@ fn stream_trace(
         if wait.is_zero() {
             break;
         }
-        match source.poll(wait.min(TRACE_TICK)) {
+        // What the queue has is sent before the end.
+        let wait = if is_abandoned.load(Ordering::Acquire) { Duration::ZERO } else { wait.min(TRACE_TICK) };
+        match source.poll(wait) {
             Some(event) => {
                 left = left.saturating_sub(u64::from(matches!(event, TraceEvent::Message(_))));
                 answer(stream, &Response::Trace(event))?;
             }
             None if has_gone(stream)? => return Ok(()),
+            None if is_abandoned.load(Ordering::Acquire) => return answer(stream, &moved()),
             None => {}
         }
     }
@@ -353,7 +375,12 @@ fn stream_trace(
 }
 
 /// Sends the times of packets until the period ends or the client disconnects; then the connection ends.
-fn stream_timing(stream: &UnixStream, handler: &dyn Handler, request: &TimingRequest) -> io::Result<()> {
+fn stream_timing(
+    stream: &UnixStream,
+    handler: &dyn Handler,
+    request: &TimingRequest,
+    is_abandoned: &AtomicBool,
+) -> io::Result<()> {
     let mut source = match handler.timing(request) {
         Ok(source) => source,
         Err(why) => return answer(stream, &Response::Error(why)),
@@ -367,6 +394,9 @@ fn stream_timing(stream: &UnixStream, handler: &dyn Handler, request: &TimingReq
             thread::sleep(TRACE_TICK.min(Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))));
             if has_gone(stream)? {
                 return Ok(());
+            }
+            if is_abandoned.load(Ordering::Acquire) {
+                return answer(stream, &moved());
             }
         }
         let is_last = end.is_some_and(|end| next >= end);
@@ -382,6 +412,11 @@ fn stream_timing(stream: &UnixStream, handler: &dyn Handler, request: &TimingReq
             return Ok(());
         }
     }
+}
+
+/// Returns the last response of a stream whose server was upgraded.
+fn moved() -> Response {
+    Response::Error("the server was upgraded, and another process serves now; run the command again".to_owned())
 }
 
 fn back_up(stream: &UnixStream, handler: &dyn Handler, request: &BackupRequest) -> Response {
@@ -534,18 +569,19 @@ pub fn backup(
     }
 }
 
-/// Requests an upgrade from the server whose control socket is at `path`.
+/// Requests an upgrade from the server whose control socket is at `path`. The inner error is the server's reason to go
+/// on as before.
 ///
 /// # Errors
-/// The reason why the server was not upgraded, or why the outcome is unknown, with a remedy.
-pub fn upgrade(path: &Path, request: UpgradeRequest) -> Result<UpgradeReport, String> {
+/// The reason why no server was asked, or why the outcome is unknown, with a remedy.
+pub fn upgrade(path: &Path, request: UpgradeRequest) -> Result<Result<UpgradeReport, String>, String> {
     let stream = connect(path)?;
     let failed = |error| silent(path, &error);
     send(&stream, &Request::Upgrade(request)).map_err(failed)?;
     stream.set_read_timeout(Some(UPGRADE_TIMEOUT)).map_err(failed)?;
     match receive(&mut BufReader::new(&stream)).map_err(failed)? {
-        Response::Upgraded(report) => Ok(report),
-        Response::Error(why) => Err(why),
+        Response::Upgraded(report) => Ok(Ok(report)),
+        Response::Error(why) => Ok(Err(why)),
         other => Err(format!("the server sent an unexpected answer: {other:?}")),
     }
 }
@@ -575,7 +611,8 @@ fn unreachable(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
             "no server is running: nothing answers at {shown}; start one with `strowger serve`, or give its configuration \
-             with -c"
+             with -c. A server whose control.socket was changed in the file has the former one until it reloads the \
+             file (SIGHUP): name that with --socket"
         ),
         io::ErrorKind::PermissionDenied => {
             format!("no permission to open the control socket {shown}; run this as the user that runs the server")

@@ -35,6 +35,9 @@ fn the_socket_path_is_read_despite_other_errors() {
         ("[[balancer]]\nname = \"pool\"\ntargets = [{ uri = \"sip:a\", weight = 0 }]\n", "/var/lib/lb/control.sock"),
         ("[control]\nsocket = \"/run/lb\"\n[auth\n", "/run/lb"),
         ("[control]\nsocket = \"/run/lb\"\nhalf a line", "/run/lb"),
+        ("frobnicate = 1\nlisen = [\"udp:0.0.0.0:5060\"]\n", "/var/lib/lb/control.sock"),
+        ("listen = [\"udp:0.0.0.0\"]\ndatta = \"/tmp\"\n", "/var/lib/lb/control.sock"),
+        ("datta = \"/tmp\"\n[control]\nsocket = \"/run/lb\"\n", "/run/lb"),
         ("[proxy]\nfrobnicate = 1\n[[route]]\nbalance = 7\n", "/var/lib/lb/control.sock"),
     ] {
         std::fs::write(&file, format!("{sound}{more}")).expect("written");
@@ -52,6 +55,8 @@ fn the_socket_path_is_read_despite_other_errors() {
         "[control]\nsocket = 7\n",
         "[control]\nsoket = \"/run/lb\"\n",
         "[server]\ndata = [\n",
+        "[server]\ndatta = \"/var/lib/lb2\"\n",
+        "[server]\ndata = 7\n",
     ] {
         std::fs::write(&file, unknown).expect("written");
         let fault = Config::load(Some(&file)).expect_err(unknown);

@@ -134,6 +134,26 @@ fn a_trace_ends_when_its_client_goes_away() {
 }
 
 #[test]
+fn a_trace_ends_when_another_process_has_the_socket() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (socket, path, heard) = open(folder.path(), false);
+    let mut socket = Some(socket);
+    let mut events = Vec::new();
+    let why = trace(&path, request(None, None), |event| {
+        events.push(event);
+        if events.len() == 2 {
+            socket.take().into_iter().for_each(ControlSocket::abandon);
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(events.len(), 7, "what is there is told before the end");
+    let why = why.expect_err("it has not ended by a limit");
+    assert!(why.contains("another process serves now"), "{why}");
+    heard.recv().expect("the trace was dropped");
+    assert!(path.exists(), "the file is the other process's");
+}
+
+#[test]
 fn an_error_is_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_socket, path, _heard) = open(folder.path(), true);

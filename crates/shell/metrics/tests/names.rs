@@ -138,6 +138,12 @@ fn alerts_dashboard_and_reference_name_metrics_that_exist() {
 }
 
 #[test]
+fn the_manual_says_how_many_alerts_there_are() {
+    let alerts = docs("monitoring/strowger.rules.yml").lines().filter(|line| line.contains("- alert: ")).count();
+    assert!(docs("monitoring.md").contains(&format!(" has {alerts} alerts.")), "{alerts}");
+}
+
+#[test]
 fn every_metric_is_in_the_reference() {
     let of_counters: BTreeSet<String> = COUNTERS
         .iter()

@@ -1,7 +1,6 @@
 //! The first message: what the new process must match, and what it needs to begin.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -37,8 +36,6 @@ pub struct Hello {
     pub nonce_seed: u64,
     /// How registrations are stored: `memory`, `write-behind` or `write-through`.
     pub store: String,
-    /// Path of its control socket.
-    pub control: PathBuf,
     /// Which member of a cluster it is, if it shares registrations.
     pub member: Option<MemberInfo>,
     /// Its listeners, by id.

@@ -1,9 +1,9 @@
 //! Reading faulty configuration files. A client of a running server needs only a few correct keys.
 
 use serde::de::DeserializeOwned;
-use toml::Table;
+use toml::{Table, Value};
 
-use super::error::Source;
+use super::error::{Source, nearest};
 use super::{Config, ConfigError, ConfigSource, Control, Server};
 
 /// Keys and sections to look for. Unreadable text must not contain them: it could point to another server.
@@ -41,8 +41,24 @@ fn salvaged(text: &str) -> Option<Config> {
         return Some(config);
     }
     let table = readable(text)?;
-    let (server, control): (Server, Control) = (section(&table, "server")?, section(&table, "control")?);
+    let control: Control = section(&table, "control")?;
+    let server = section(&table, "server").or_else(|| sound_keys(table.get("server")?, control.socket.is_some()))?;
     Some(Config { server, control, ..Config::default() })
+}
+
+/// Returns the keys of `[server]` without a fault; none if the folder of the socket is unknown and may be in one of the
+/// others.
+fn sound_keys(section: &Value, is_socket_known: bool) -> Option<Server> {
+    let is_sound = |(key, value): &(&String, &Value)| {
+        Table::from_iter([((*key).clone(), (*value).clone())]).try_into::<Server>().is_ok()
+    };
+    let (sound, faulty): (Vec<_>, Vec<_>) = section.as_table()?.iter().partition(is_sound);
+    let is_folder = |key: &str| nearest(key, &["data"]).is_some();
+    let is_known = is_socket_known
+        || sound.iter().any(|(key, _)| *key == "data")
+        || !faulty.iter().any(|(key, _)| is_folder(key.as_str()));
+    let sound: Table = sound.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+    sound.try_into().ok().filter(|_| is_known)
 }
 
 /// Returns a section that has no fault or is absent.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::own_program::own_program;
+
 use super::{NewBan, NewTarget, Request, Response, TraceFilter};
 
 /// What somebody asked for.
@@ -52,7 +54,11 @@ impl Request {
             Self::Backup(request) => Change::new("backup", request.file.to_string_lossy()),
             Self::Upgrade(request) => Change::new(
                 "upgrade",
-                request.binary.as_ref().map_or_else(String::new, |path| path.to_string_lossy().into()),
+                match &request.binary {
+                    Some(binary) => binary.to_string_lossy().into_owned(),
+                    // The server calls this, so it is the server's program.
+                    None => own_program().map_or_else(|_| String::new(), |path| path.to_string_lossy().into_owned()),
+                },
             ),
             Self::Reload => Change::new("reload", ""),
             Self::Follow { change } => return change.clone(),

@@ -12,6 +12,18 @@ pub struct EndedCalls {
     pub more: bool,
     /// Whether the server records calls: `cdr.file`, `cdr.database` or `trace.otlp.to` is set.
     pub recorded: bool,
+    /// If it does not: what to set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl EndedCalls {
+    /// Returns the response of a server that records calls or does not.
+    #[must_use]
+    pub fn new(calls: Vec<EndedCall>, more: bool, recorded: bool) -> Self {
+        let note = || "the server does not record calls; name a file in [cdr] file, and reload it".to_owned();
+        Self { calls, more, recorded, note: (!recorded).then(note) }
+    }
 }
 
 /// The record of a call, as in the file of call records. New fields are added at the end; existing ones keep their meaning.
