@@ -36,12 +36,12 @@ pub(crate) fn of_server(config: &Config, fresh: [u8; BYTES]) -> Result<[u8; BYTE
 /// Reads the key of the server that this process takes over from. It exists, if the configuration is that server's.
 pub(crate) fn of_predecessor(config: &Config) -> Result<[u8; BYTES], Failure> {
     let path = config.key_file();
-    read(&path)?.ok_or_else(|| {
-        let shown = path.display();
-        Failure::No(format!(
-            "{shown}, the key, does not exist: server.data or server.key_file is not that of the running server; restart \
-             the server to change it"
-        ))
+    read(&path)?.ok_or_else(|| match config.server.key_file {
+        Some(_) => Failure::Usage(missing(&path)),
+        None => Failure::No(format!(
+            "{}, the key, does not exist: server.data is not that of the running server; restart the server to change it",
+            path.display()
+        )),
     })
 }
 

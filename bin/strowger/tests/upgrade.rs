@@ -406,9 +406,11 @@ fn an_upgrade_finds_the_server_at_another_socket_and_says_where_it_has_looked() 
         assert!(reason.starts_with("no server is running: nothing answers at "), "{reason}");
         assert!(reason.contains("other.sock") && reason.contains("--socket"), "{reason}");
     }
+    let report = chain.server.folder.run(&["upgrade", "--json", "--socket", "data/control.sock"]).json();
+    chain.pids.push(report["pid"].as_u64().expect("a process"));
     // From here on it is where the file says.
-    chain.upgrade(&["--socket", "data/control.sock"]);
-    assert!(!chain.server.folder.path().join("data/control.sock").exists());
+    chain.server.until("it answers", || chain.server.folder.run(&["ctl", "status"]).code == Some(0));
+    chain.server.until("the former one is gone", || !chain.server.folder.path().join("data/control.sock").exists());
     chain.upgrade(&[]);
 }
 

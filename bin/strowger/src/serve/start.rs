@@ -216,6 +216,8 @@ impl ListenerSockets {
         let (listening, listeners, bound) = match inheritance {
             Some(inheritance) => {
                 inheritance.check(config, *workers)?;
+                // Before anything is created in a folder that is not the running server's.
+                inheritance.check_key(&key::fingerprint(&key::of_predecessor(config)?))?;
                 let (listening, listeners) = ListenerSet::inherit(config, &inheritance.hello.listeners)?;
                 (listening, listeners, Vec::new())
             }
@@ -326,21 +328,20 @@ struct Table {
 }
 
 impl Table {
-    /// Creates it. A process that `takes_over` has a key already, and what it is handed is complete.
-    fn create(setup: &Setup, snapshot: &Snapshot, takes_over: bool) -> Result<Self, Failure> {
+    /// Creates it. What another process hands over `is_complete`.
+    fn create(setup: &Setup, snapshot: &Snapshot, is_complete: bool) -> Result<Self, Failure> {
         let Setup { config, workers, entropy, .. } = setup;
-        let key = if takes_over { key::of_predecessor(config)? } else { key::of_server(config, entropy.key)? };
+        let key = key::of_server(config, entropy.key)?;
         let locations = empty_table([], *workers, &key)?;
         locations.set_listeners(addresses_of(snapshot));
         let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
         let locations = cluster::share(locations, config);
-        let locations = if takes_over { locations } else { cluster::await_members(locations, config) };
+        let locations = if is_complete { locations } else { cluster::await_members(locations, config) };
         Ok(Self { key, locations: Arc::new(locations) })
     }
 
     /// Receives what another process hands over; it reads nothing from here on. Fills the table.
     fn inherit(&self, from: Inheritance, opened: &ListenerSockets, snapshot: &Snapshot) -> Result<Inherited, Failure> {
-        from.check_key(&key::fingerprint(&self.key))?;
         self.locations.set_store_origin(from.hello.store_origin);
         let contexts = (opened.certificates.context(), &opened.web_sockets);
         from.receive_state(&self.locations, &snapshot.registrar, contexts, &opened.segmentation)

@@ -289,7 +289,7 @@ impl Server {
         frozen_at: Timestamp,
         phases: &mut Phases,
     ) -> Result<(UpgradeReport, Relay), String> {
-        let text = |error: strowger_takeover::ChannelError| error.to_string();
+        let text = |error: ChannelError| error.to_string();
         let system = |error: std::io::Error| format!("the system refuses: {error}");
         self.store.release().map_err(|why| format!("the store cannot be handed over: {why}"))?;
         phases.end("commit registrations");

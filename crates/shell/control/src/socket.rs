@@ -150,7 +150,9 @@ impl BoundControlSocket {
         if is_same {
             return Ok(Self { path: path.to_owned(), listener, is_new: false, former: None });
         }
-        Ok(Self { former: Some(former.to_owned()), ..Self::bind(path)? })
+        let mut bound = Self::bind(path)?;
+        bound.former = Some(former.to_owned());
+        Ok(bound)
     }
 
     /// Passes requests to `handler`.
