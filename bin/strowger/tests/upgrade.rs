@@ -27,6 +27,7 @@ impl Chain {
     }
 
     fn of(server: Server) -> Self {
+        server.until("registrations are loaded", || server.status()["store"]["state"] == "ok");
         let pids = vec![u64::from(server.child.id())];
         Self { server, pids }
     }
