@@ -52,6 +52,8 @@ impl ProvenSources {
 
 #[cfg(test)]
 mod tests {
+    use strowger_foundation::Timestamp;
+
     use super::*;
     use crate::proven::GENERATION;
 
