@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -18,6 +19,7 @@ use strowger_control::protocol::{
     Target, Targets,
 };
 use strowger_control::socket::Handler;
+use tokio::runtime::{self, Runtime};
 use tower::ServiceExt as _;
 
 /// A server that does nothing.
@@ -149,10 +151,11 @@ pub fn idle_api() -> (Router, String) {
 /// it is, the answer is well-formed, and errors are problems.
 pub fn api(data: &[u8]) {
     static API: OnceLock<(Router, String)> = OnceLock::new();
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     static CLIENTS: AtomicU32 = AtomicU32::new(0);
     let (router, token) = API.get_or_init(idle_api);
     let Some(mut request) = request(data, token) else { return };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = RUNTIME.get_or_init(runtime);
     // Limits are per client.
     let client = Ipv4Addr::from_bits(0x0a00_0000 | (CLIENTS.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff));
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from((IpAddr::from(client), 1))));
@@ -174,7 +177,12 @@ pub fn api(data: &[u8]) {
             }
         }
     });
-    runtime.shutdown_background();
+}
+
+/// Returns a runtime whose threads stay: what a thread has not yet freed at its end looks like a leak to the fuzzer.
+fn runtime() -> Runtime {
+    let mut builder = runtime::Builder::new_current_thread();
+    builder.enable_time().thread_keep_alive(Duration::MAX).build().expect("a runtime")
 }
 
 fn request(data: &[u8], token: &str) -> Option<Request<Body>> {
