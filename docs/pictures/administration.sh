@@ -5,7 +5,7 @@
 set -eu
 
 pictures=$(cd "$(dirname "$0")" && pwd)
-most_bytes=150000
+most_bytes=100000
 
 for tool in chromium pngquant cargo; do
   command -v "$tool" >/dev/null || { echo "$0: $tool is missing: apt-get install chromium pngquant" >&2; exit 1; }

@@ -77,7 +77,7 @@ pub use ports::{free_port, free_port_pair};
 pub use process::Process;
 pub use program::{Program, is_required};
 pub use prometheus::Prometheus;
-pub use registrant::Registrant;
+pub use registrant::{Registrant, registration_credentials};
 pub use relay::{LossyRelay, Traffic};
 pub use rtpengine::{Relayed, Rtpengine};
 pub use server::{Config, Route, Server, binary};

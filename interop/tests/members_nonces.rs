@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use strowger_interop::operate::Upgrades;
-use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, md5, poll, wire};
+use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, poll, registration_credentials, wire};
 
 const KEY: [u8; 16] = *b"a key of members";
 
@@ -67,16 +67,9 @@ impl Client {
     }
 }
 
-/// Builds the Authorization line for a challenge.
+/// Builds Carol's Authorization line for a challenge.
 fn authorization(challenge: &str, count: u32) -> String {
-    let nonce = challenge.split("nonce=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a nonce");
-    let secret = md5("carol:example.com:secret of carol");
-    let what = md5("REGISTER:sip:example.com");
-    let response = md5(&format!("{secret}:{nonce}:{count:08x}:c0ffee:auth:{what}"));
-    format!(
-        "Authorization: Digest username=\"carol\", realm=\"example.com\", nonce=\"{nonce}\", uri=\"sip:example.com\", \
-         response=\"{response}\", algorithm=MD5, cnonce=\"c0ffee\", qop=auth, nc={count:08x}\r\n"
-    )
+    registration_credentials(challenge, ("carol", "secret of carol"), count)
 }
 
 /// Until the members know each other, the challenge of one is stale at the other. Then the next one is tried.

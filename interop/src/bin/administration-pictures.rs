@@ -2,14 +2,14 @@
 //!
 //! `docs/pictures/administration.sh` runs it and makes the files small.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use strowger_interop::{
-    AdministrationPage, AnswerBehavior, Answerer, Callee, Caller, Config, Load, PATIENCE, Program, Registrant,
-    free_port,
+    AdministrationPage, AnswerBehavior, Answerer, Callee, Caller, Config, Load, PATIENCE, Program, Registrant, Server,
+    free_port, wait_until,
 };
 
 /// Time for which calls run before the first picture, so that the plots have something to show.
@@ -17,6 +17,35 @@ const RUN: Duration = Duration::from_secs(75);
 /// Users with a phone.
 const USERS: [&str; 12] =
     ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy", "mallory", "reception"];
+/// Calls of the picture of call records; one begins each second. Caller, called URI, and what becomes of the call.
+const CALLS: [(&str, &str, Fate); 15] = [
+    ("alice", "sip:+4315880119@example.com", Fate::CallerEndsAfter(41)),
+    ("bob", "sip:sales@sales.test", Fate::CalleeEndsAfter(27)),
+    ("carol", "sip:+442079460018@example.com", Fate::CallerEndsAfter(36)),
+    ("dave", "sip:sales@sales.test", Fate::Cancelled),
+    ("erin", "sip:+4930901820@example.com", Fate::CallerEndsAfter(9)),
+    ("frank", "sip:frnak@example.com", Fate::Refused),
+    ("grace", "sip:sales@sales.test", Fate::CallerEndsAfter(30)),
+    ("heidi", "sip:0900123456@example.com", Fate::Refused),
+    ("reception", "sip:+4315880119@example.com", Fate::CalleeEndsAfter(3)),
+    ("ivan", "sip:sales@sales.test", Fate::CallerEndsAfter(18)),
+    ("alice", "sip:+33142685300@example.com", Fate::CallerEndsAfter(24)),
+    ("judy", "sip:sales@sales.test", Fate::Cancelled),
+    ("reception", "sip:+4930901820@example.com", Fate::CallerEndsAfter(12)),
+    ("bob", "sip:sales@sales.test", Fate::CalleeEndsAfter(7)),
+    ("carol", "sip:+442079460018@example.com", Fate::CallerEndsAfter(21)),
+];
+
+/// What becomes of a call: who ends it, and how many seconds after its beginning.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    CallerEndsAfter(usize),
+    CalleeEndsAfter(usize),
+    /// While it rings.
+    Cancelled,
+    /// By the server.
+    Refused,
+}
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args().nth(1).map(PathBuf::from) else {
@@ -35,7 +64,7 @@ fn main() -> ExitCode {
     busy.behave(AnswerBehavior { status: 503, ..AnswerBehavior::default() });
     free.behave(AnswerBehavior { ring: Duration::from_millis(900), ..AnswerBehavior::default() });
     let more = format!(
-        "[admin]\nlisten = \"{listener}\"\n\
+        "[admin]\nlisten = \"{listener}\"\n[cdr]\nfile = \"cdr.json\"\n\
          [[balancer]]\nname = \"pbx\"\npolicy = \"least-calls\"\n\
          targets = [{{ uri = {:?}, weight = 2 }}, {{ uri = {:?} }}]\n\
          [[route]]\nmatch = {{ domain = \"pool.test\" }}\naction = \"proxy\"\nbalance = \"pbx\"\n\
@@ -43,13 +72,19 @@ fn main() -> ExitCode {
          targets = [{{ uri = {:?} }}, {{ uri = {:?}, priority = 1 }}]\n\
          [[route]]\nmatch = {{ domain = \"sales.test\" }}\naction = \"proxy\"\nbalance = \"sales\"\n\
          [[trunk]]\nname = \"carrier\"\ntargets = [\"sip:{silent}\"]\nusername = \"office\"\npassword = \"secret\"\n\
-         register = true\n",
+         register = true\n\
+         [[trunk]]\nname = \"pstn\"\ntargets = [{:?}]\n\
+         [[route]]\nmatch = {{ prefix = \"+\" }}\ntrunk = \"pstn\"\n\
+         [[route]]\nmatch = {{ prefix = \"0900\" }}\naction = \"reject\"\nstatus = 403\n",
         uris[0],
         uris[1],
         busy.uri(),
+        free.uri(),
         free.uri()
     );
-    let server = Config { workers: 2, more, ..Config::open() }.start();
+    // Who registers from elsewhere needs a password.
+    let own = vec!["127.0.0.1"];
+    let server = Config { workers: 2, more, require: vec!["REGISTER"], trusted: own, ..Config::default() }.start();
     let mut phones = USERS.map(Registrant::new);
     for (phone, user) in phones.iter_mut().zip(USERS) {
         if user != "alice" && user != "bob" && user != "carol" {
@@ -65,6 +100,8 @@ fn main() -> ExitCode {
         server.address()
     ));
     let mut page = AdministrationPage::open(listener);
+    page.enter_token(&format!("swg_{}", "x".repeat(43)));
+    page.expect("The server does not accept this token");
     page.log_in(&AdministrationPage::token(&server, "administrator"));
 
     let end = Instant::now() + RUN;
@@ -89,5 +126,62 @@ fn main() -> ExitCode {
     page.browser().wait_for("document.querySelector('.ladder').textContent.includes('200 OK (BYE)')");
     page.picture(&folder.join("administration-call.png"), (1280, 860), "light");
     drop(load);
+
+    make_calls(&server, &free);
+    page.go("Call records");
+    page.row("frnak@example.com");
+    page.picture(&folder.join("administration-records.png"), (1280, 720), "light");
+    fail_to_log_in(&server);
+    page.go("Security");
+    page.row("friendly-scanner");
+    page.picture(&folder.join("administration-security.png"), (1280, 720), "dark");
     ExitCode::SUCCESS
+}
+
+/// Makes [`CALLS`], from three addresses, and returns when all are recorded.
+fn make_calls(server: &Server, callee: &Callee) {
+    let earlier = server.records().len();
+    let mut callers = [21, 22, 23].map(|host| {
+        let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, host), 0)).expect("a loopback address");
+        Caller::on(socket, server.address())
+    });
+    for second in 0..60 {
+        for (number, (who, whom, fate)) in CALLS.iter().enumerate() {
+            let call_id = format!("record-{number}@{who}");
+            let caller = &mut callers[number % 3];
+            if number == second {
+                caller.call_as(&format!("<sip:{who}@example.com>"));
+                caller.call_whom(whom);
+                caller.begin(&call_id);
+            }
+            match fate {
+                Fate::CallerEndsAfter(time) if number + time == second => caller.request(&call_id, "BYE", None),
+                Fate::CalleeEndsAfter(time) if number + time == second => callee.request(&call_id, "BYE"),
+                _ => {}
+            }
+            if number == second {
+                caller.run(Duration::from_millis(400));
+                if *fate == Fate::Cancelled {
+                    caller.cancel(&call_id);
+                }
+            }
+        }
+        callers.iter_mut().for_each(|caller| caller.run(Duration::from_millis(200)));
+    }
+    callers.iter_mut().for_each(|caller| caller.settle(PATIENCE));
+    wait_until("the calls are recorded", || server.records().len() >= earlier + CALLS.len());
+}
+
+/// Guesses users and passwords from some addresses; one of them is banned for it. An operator bans another one.
+fn fail_to_log_in(server: &Server) {
+    let guesses = [(41, "alice", 3), (66, "100", 4), (66, "admin", 6), (7, "judy", 1)];
+    for (host, user, times) in guesses {
+        let mut guesser = Registrant::at(Ipv4Addr::new(127, 0, 0, host).into(), user);
+        for number in 0..times {
+            guesser.log_in(server.address(), &format!("guess {number}"), PATIENCE);
+        }
+    }
+    let mut scanner = Registrant::at(Ipv4Addr::new(127, 0, 0, 99).into(), "1000");
+    scanner.ask(server.address(), 3600, "User-Agent: friendly-scanner\r\n", PATIENCE);
+    server.command(&["ctl", "ban", "add", "192.0.2.7", "--for", "1h"]);
 }

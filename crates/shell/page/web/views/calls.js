@@ -28,13 +28,13 @@ function List({ poll, onEnd }) {
   const mayTrace = useMay("operator");
   const mayEnd = useMayEnd();
   const columns = [
-    { name: "Caller", is_head: true, class: "mono", cell: (call) => html`<span title=${call.caller}>${party(call.caller)}</span>` },
-    { name: "Called", class: "mono", cell: (call) => html`<span title=${call.callee}>${party(call.callee)}</span>` },
+    { name: "Caller", is_head: true, class: "mono party", cell: (call) => html`<span title=${call.caller}>${party(call.caller)}</span>` },
+    { name: "Called", class: "mono party", cell: (call) => html`<span title=${call.callee}>${party(call.callee)}</span>` },
     { name: "State", cell: (call) => html`<${Lamp} kind=${LAMPS[call.state] ?? "off"}>${call.state}<//>` },
     { name: "Age", is_number: true, cell: (call) => clock(call.age_s) },
     { name: "Talking", is_number: true, cell: (call) => (call.answered_s === null ? "–" : clock(call.answered_s)) },
-    { name: "From", class: "mono address", cell: (call) => `${call.transport} ${call.source}` },
-    { name: "Answered by", class: "mono address", cell: (call) => call.target ?? "–" },
+    { name: "From", class: "mono", cell: (call) => `${call.transport} ${call.source}` },
+    { name: "Answered by", class: "mono", cell: (call) => call.target ?? "–" },
     (mayTrace || mayEnd) && {
       name: "Change", hides_name: true, class: "acts",
       cell: (call) => html`

@@ -31,7 +31,7 @@ export function Records() {
     </form>
     <${Polled} poll=${poll} what="call records">
       ${(found) => (found.calls.length === 0 ? html`<${Nothing} found=${found} user=${wanted} />` : html`
-        <p class="hint">${found.more ? `The latest ${count(LIMIT, "call")} are shown.` : `${count(found.calls.length, "call")}, the latest first.`} <strong>Show</strong> asks again.</p>
+        <p class="hint">${found.more ? `The latest ${count(LIMIT, "call")}` : count(found.calls.length, "call")}, the last to end first. <strong>Show</strong> asks again.</p>
         <${Table} caption=${wanted ? `Calls of ${wanted}` : "Calls that have ended"} hides_caption columns=${COLUMNS} rows=${found.calls}
           id=${(call) => `${call.call_id} ${call.start} ${call.source}`} />`)}
     <//>`;
@@ -39,16 +39,16 @@ export function Records() {
 
 const COLUMNS = [
   { name: "Start", is_head: true, cell: (call) => html`<time datetime=${call.start} title=${call.start}>${local(call.start)}</time>` },
-  { name: "Caller", class: "mono", cell: (call) => html`<span title=${call.caller}>${party(call.caller)}</span>` },
-  { name: "Called", class: "mono", cell: (call) => html`<span title=${call.callee}>${party(call.callee)}</span>` },
+  { name: "Caller", class: "mono party", cell: (call) => html`<span title=${call.caller}>${party(call.caller)}</span>` },
+  { name: "Called", class: "mono party", cell: (call) => html`<span title=${call.callee}>${party(call.callee)}</span>` },
   { name: "Talk", is_number: true, cell: (call) => (call.answer ? clock(call.talk_s) : "–") },
   { name: "End", cell: (call) => html`<${Lamp} kind=${call.answer ? "good" : "off"}>${reason(call)}<//>` },
   { name: "Trunk", class: "mono", cell: (call) => call.target_trunk ?? call.source_trunk ?? "–" },
-  { name: "From", class: "mono address", cell: (call) => call.source },
+  { name: "From", class: "mono", cell: (call) => call.source.replace(":", " ") },
 ];
 
 /// Formats a time in the time zone of the browser.
-const local = (time) => new Date(time).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" });
+const local = (time) => new Date(time).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 const reason = (call) => (call.reason === "rejected" && call.status ? `rejected (${call.status})` : call.reason);
 
