@@ -12,13 +12,16 @@ pub(crate) fn list(fleet: &Fleet, now: Timestamp, limit: usize) -> Calls {
     Calls { calls: found.calls.iter().map(|call| to_protocol(call, now)).collect(), more: found.more }
 }
 
-/// Ends the calls with this Call-ID, and answers with them.
-pub(crate) fn end(fleet: &Fleet, now: Timestamp, call_id: &str) -> Response {
+/// Ends the calls with this Call-ID, and answers with them. `has_earlier`: earlier processes have transactions.
+pub(crate) fn end(fleet: &Fleet, now: Timestamp, call_id: &str, has_earlier: bool) -> Response {
     let found = fleet.end_calls(call_id.as_bytes());
     if found.calls.is_empty() {
         let no = |why| format!("there is no call with this Call-ID: {why}; `strowger ctl calls` lists all of them");
         return match found.more {
             true => Response::Busy(no("a worker does not answer; try again")),
+            false if has_earlier => Response::NotFound(no(
+                "it may have ended already, or ring in an earlier process, where the server cannot end it",
+            )),
             false => Response::NotFound(no("it may have ended already")),
         };
     }

@@ -179,7 +179,8 @@ pub(crate) struct UpgradeArguments {
     /// Closes connections, so that all are new ones; phones connect and register again
     #[arg(long)]
     pub(crate) close_connections: bool,
-    /// How long the new process may take to become ready, at most 100s [default: 60s]
+    /// How long the new process may take to become ready, and, with --close-connections, an earlier one to end if there are
+    /// too many; at most 100s [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = wait_for_upgrade)]
     pub(crate) wait: Option<Span>,
     /// The server's control socket [default: as configured]

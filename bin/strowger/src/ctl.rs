@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{
-    Balancer, Call, Calls, Database, EndedCalls, MediaEngine, Outage, Overload, Registration, Registrations, Request,
-    Response, Status, Takeover, Trunk, WorkerLoad,
+    Balancer, Call, Calls, Database, EndedCalls, MediaEngine, Outage, Overload, Predecessor, Registration,
+    Registrations, Request, Response, Status, Takeover, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -167,10 +167,13 @@ fn upgraded(takeover: &Takeover) -> String {
     let ms = Duration::from_micros(*frozen_us).as_secs_f64() * 1000.0;
     let mut text = format!("from version {from_version} (process {from_pid}); nothing was read for {ms:.1} ms");
     for one in predecessors {
-        text.push_str(&format!("\nan earlier process has {}", count(one.transactions, "transaction")));
-        if one.connections > 0 {
-            text.push_str(&format!(" and {}", count(one.connections, "connection")));
-        }
+        let Predecessor { pid, version, replaced_s, transactions, connections, .. } = one;
+        text.push_str(&format!(
+            "\nprocess {pid} (version {version}, replaced {} ago) has {} and {}",
+            clock(*replaced_s),
+            count(*transactions, "transaction"),
+            count(*connections, "connection")
+        ));
     }
     text
 }

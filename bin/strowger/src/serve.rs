@@ -7,11 +7,14 @@ mod bans;
 mod chain;
 mod clusters;
 mod control_handler;
+mod handover;
 mod inheritance;
 mod limits;
 mod listeners;
 mod operators;
+mod predecessors;
 mod reload;
+mod retirement;
 mod start;
 mod succession;
 mod targets;
@@ -39,7 +42,7 @@ use self::control_handler::ControlHandler;
 use self::inheritance::Inheritance;
 use self::listeners::ListenerSet;
 pub(crate) use self::start::{empty_table, fresh_key};
-use self::succession::Successor;
+use self::succession::{GreetingError, Successor};
 
 use crate::admin::AdminListener;
 use crate::balancing::TargetManager;
@@ -87,9 +90,9 @@ enum Message {
     Signal(i32),
     Request(Request, SyncSender<Response>),
     /// Asks what a new process must match.
-    Greeting(SyncSender<Result<Hello, String>>),
-    /// Makes earlier processes close their connections.
-    CloseEarlierConnections(SyncSender<()>),
+    Greeting(SyncSender<Result<Hello, GreetingError>>),
+    /// Makes earlier processes close their connections; the answer is how many there are.
+    CloseEarlierConnections(SyncSender<usize>),
     /// Hands over to a process that is ready.
     HandOver(Box<Successor>, SyncSender<Result<UpgradeReport, String>>),
 }
@@ -160,8 +163,7 @@ impl Server {
                 Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
                 Ok(Message::Greeting(reply)) => drop(reply.try_send(self.greeting())),
                 Ok(Message::CloseEarlierConnections(reply)) => {
-                    self.close_earlier_connections();
-                    let _ = reply.try_send(());
+                    _ = reply.try_send(self.chain.predecessors.close_connections());
                 }
                 Ok(Message::HandOver(successor, reply)) => {
                     let handed = self.hand_over(*successor);
@@ -200,8 +202,8 @@ impl Server {
             match self.messages.recv_timeout(DRAIN_TICK) {
                 Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
-                Ok(Message::CloseEarlierConnections(reply)) => _ = reply.try_send(()),
-                Ok(Message::Greeting(reply)) => drop(reply.try_send(Err("the server is stopping".to_owned()))),
+                Ok(Message::CloseEarlierConnections(reply)) => _ = reply.try_send(0),
+                Ok(Message::Greeting(reply)) => drop(reply.try_send(Err("the server is stopping".to_owned().into()))),
                 Ok(Message::HandOver(_, reply)) => drop(reply.try_send(Err("the server is stopping".to_owned()))),
                 Ok(Message::Signal(_)) => return tracing::warn!("second signal: stopping at once"),
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -211,6 +213,7 @@ impl Server {
 
     fn end(self) {
         let Self { fleet, log, bans, cdr, exporters, store: durable, cluster, chain, .. } = self;
+        chain.predecessors.end();
         fleet.stop();
         // All records have been sent.
         cluster.stop();
@@ -224,7 +227,7 @@ impl Server {
         }
         drop(cdr);
         exporters.stop();
-        tracing::info!("ended");
+        tracing::info!("process {} ended", std::process::id());
     }
 
     /// Updates users from the database, and reports a panic once.
@@ -338,7 +341,9 @@ impl Server {
                 Response::EndedCalls(EndedCalls::new(calls, more, self.snapshot.record_calls))
             }
             Request::CallSetups => Response::CallSetups(status::call_setups(&self.fleet, &self.snapshot)),
-            Request::EndCall { call_id } => calls::end(&self.fleet, self.clock.now(), call_id),
+            Request::EndCall { call_id } => {
+                calls::end(&self.fleet, self.clock.now(), call_id, self.chain.predecessors.transactions() > 0)
+            }
             Request::Trace(_) | Request::Timing(_) | Request::Backup(_) | Request::Upgrade(_) => {
                 Response::Error("this request needs its own connection".to_owned())
             }

@@ -28,7 +28,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &UpgradeArguments) -> Res
     let ready_ms = arguments.wait.map(|time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX));
     let request = UpgradeRequest { binary, close_connections: arguments.close_connections, ready_ms };
     let report = socket::upgrade(&socket, request).map_err(Failure::No)?;
-    let report = report.map_err(|why| Failure::No(format!("not upgraded: {why}; the server goes on as before")))?;
+    // The server says which connections it has closed.
+    let goes_on = if arguments.close_connections { "the server goes on" } else { "the server goes on as before" };
+    let report = report.map_err(|why| Failure::No(format!("not upgraded: {why}; {goes_on}")))?;
     if arguments.json {
         return Ok(print_json(&json!(report))?);
     }

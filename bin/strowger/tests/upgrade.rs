@@ -4,79 +4,17 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 
+use common::chain::{Chain, ask_on, options, phone, with_gateway};
 use common::end::End;
 use common::load::{assert_adds_up, number};
 use common::phone::Phone;
 use common::server::Server;
-use common::{CommandResult, PATIENCE, free_address, poll, until};
+use common::{poll, until};
 use serde_json::Value;
-
-/// A server that is upgraded, and all its processes.
-struct Chain {
-    server: Server,
-    pids: Vec<u64>,
-}
-
-impl Chain {
-    fn start(more: &str) -> Self {
-        Self::of(Server::start(more))
-    }
-
-    fn of(server: Server) -> Self {
-        server.until("registrations are loaded", || server.status()["store"]["state"] == "ok");
-        let pids = vec![u64::from(server.child.id())];
-        Self { server, pids }
-    }
-
-    /// Upgrades the server; returns the report.
-    fn upgrade(&mut self, arguments: &[&str]) -> Value {
-        let report = self.server.folder.run(&[&["upgrade", "--json"], arguments].concat()).json();
-        let pid = report["pid"].as_u64().expect("a process");
-        assert_ne!(Some(&pid), self.pids.last());
-        self.pids.push(pid);
-        let status = self.server.status();
-        assert_eq!(status["pid"], pid, "it answers at the control socket");
-        assert_eq!(status["takeover"]["from_pid"], self.pids[self.pids.len() - 2]);
-        report
-    }
-
-    /// Tries an upgrade that fails; returns the reason.
-    fn refused(&self, arguments: &[&str]) -> String {
-        // The configuration may be at fault.
-        let status = || self.server.folder.run(&["ctl", "--socket", "data/control.sock", "status", "--json"]).json();
-        let before = status();
-        let ran: CommandResult = self.server.folder.run(&[&["upgrade"], arguments].concat());
-        let reason = ran.refused(1);
-        assert!(reason.starts_with("not upgraded: ") && reason.ends_with("; the server goes on as before"), "{reason}");
-        assert_eq!(status()["pid"], before["pid"]);
-        assert!(self.server.ask(&phone(), &options(&self.server)).starts_with("SIP/2.0 200 "), "it serves");
-        reason
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        // The first one is the child of the test.
-        for pid in self.pids.iter().skip(1) {
-            let kill = Command::new("kill").args(["-s", "KILL", &pid.to_string()]).stderr(Stdio::null()).status();
-            kill.expect("kill runs");
-        }
-    }
-}
-
-/// An OPTIONS to the server itself.
-fn options(server: &Server) -> String {
-    let address = server.address;
-    format!("OPTIONS sip:{address} SIP/2.0\nFrom: <sip:a@b>;tag=1\nTo: <sip:x@y>\nCall-ID: options\nCSeq: 1 OPTIONS")
-}
-
-fn phone() -> UdpSocket {
-    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port")
-}
 
 /// Upgrades a server ten times under calls and REGISTERs.
 fn none_is_lost(store: &str) {
@@ -147,17 +85,9 @@ fn registrations_are_in_the_store_after_an_upgrade() {
     });
 }
 
-/// A server that sends calls to a gateway, the gateway, and a caller.
-fn with_gateway() -> (Chain, End, End) {
-    let gateway = End::new();
-    let route = format!("[[route]]\ntargets = [\"{}\"]\n", gateway.uri());
-    let more = "server.domains = [\"example.com\"]\ncdr.file = \"calls.json\"\n";
-    (Chain::start(&format!("{more}{route}")), gateway, End::new())
-}
-
 #[test]
 fn a_call_that_rings_is_answered_after_two_upgrades() {
-    let (mut chain, gateway, caller) = with_gateway();
+    let (mut chain, gateway, caller) = with_gateway("");
     let invite =
         |chain: &Chain| caller.request(&chain.server, "INVITE sip:+431@pstn.example", "", "answered", "1 INVITE", "");
     invite(&chain);
@@ -197,7 +127,7 @@ fn records(chain: &Chain) -> Vec<String> {
 
 #[test]
 fn a_call_is_listed_and_recorded_after_an_upgrade() {
-    let (mut chain, gateway, caller) = with_gateway();
+    let (mut chain, gateway, caller) = with_gateway("");
     caller.request(&chain.server, "INVITE sip:+431@pstn.example", "", "carried", "1 INVITE", "");
     let request = gateway.receive("INVITE");
     gateway.answer(&request, "200 OK");
@@ -223,7 +153,7 @@ fn a_call_is_listed_and_recorded_after_an_upgrade() {
 
 #[test]
 fn a_call_that_rings_is_cancelled_after_an_upgrade() {
-    let (mut chain, gateway, caller) = with_gateway();
+    let (mut chain, gateway, caller) = with_gateway("");
     caller.request(&chain.server, "INVITE sip:+431@pstn.example", "", "cancelled", "1 INVITE", "");
     let request = gateway.receive("INVITE");
     gateway.answer(&request, "180 Ringing");
@@ -246,26 +176,10 @@ fn a_call_that_rings_is_cancelled_after_an_upgrade() {
     gateway.receive("ACK");
 }
 
-/// Sends a request on a connection; returns the response.
-fn ask_on(mut stream: &TcpStream, head: &str) -> String {
-    stream.set_read_timeout(Some(PATIENCE)).expect("settable");
-    let (start, rest) = head.split_once('\n').expect("a start line");
-    let local = stream.local_addr().expect("connected");
-    let via = format!("Via: SIP/2.0/TCP {local};branch=z9hG4bK-{}", head.len());
-    let text = format!("{start}\n{via}\n{rest}\nMax-Forwards: 70\nContent-Length: 0\n\n").replace('\n', "\r\n");
-    stream.write_all(text.as_bytes()).expect("sent");
-    let mut buffer = [0; 4096];
-    let length = stream.read(&mut buffer).expect("a response");
-    String::from_utf8_lossy(&buffer[..length]).into_owned()
-}
-
 #[test]
 fn a_phone_keeps_its_connection_across_upgrades_until_it_is_told_to_close_it() {
-    let tcp = free_address();
     let mut chain = Chain::start("server.domains = [\"127.0.0.1\"]\n");
-    let config = chain.server.folder.read("strowger.toml").replace("\"udp:", &format!("\"tcp:{tcp}\", \"udp:"));
-    chain.server.folder.write("strowger.toml", &config);
-    chain.server.folder.run(&["ctl", "reload"]).ok();
+    let tcp = chain.listen_on_tcp();
     let phone = TcpStream::connect(tcp).expect("it listens");
     let register = "REGISTER sip:127.0.0.1 SIP/2.0\nFrom: <sip:p@127.0.0.1>;tag=2\nTo: <sip:p@127.0.0.1>\nCall-ID: p\n\
                     CSeq: 1 REGISTER\nContact: <sip:p@127.0.0.1:9;transport=tcp>\nExpires: 600";

@@ -1,11 +1,12 @@
-//! The processes that have replaced one another, as one of them sees them.
+//! The place of a server's process in a chain of upgrades.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use strowger_control::protocol::Takeover;
-use strowger_takeover::{Relay, RelayEnd};
-use strowger_worker::Predecessors;
+use strowger_takeover::Relay;
+
+use super::predecessors::EarlierProcesses;
+use super::retirement::SuccessorState;
 
 /// The place of a server's process among those that have replaced one another.
 #[derive(Default)]
@@ -14,20 +15,15 @@ pub(super) struct Chain {
     pub(super) process: u8,
     /// Seed of nonces, the same for all.
     pub(super) nonce_seed: u64,
-    /// Earlier processes that still have transactions.
-    pub(super) predecessors: Vec<PredecessorRelay>,
-    /// The same, as the workers know them.
-    pub(super) known_predecessors: Option<Arc<Predecessors>>,
+    pub(super) predecessors: EarlierProcesses,
     /// How this process has replaced an earlier one.
     pub(super) takeover: Option<Takeover>,
     /// The relay from the process that has replaced this one.
     pub(super) successor: Option<Relay>,
     /// Whether another process has replaced this one.
     pub(super) is_succeeded: bool,
-    /// Set when that process wants all connections to be closed.
-    pub(super) closes_connections: Arc<AtomicBool>,
-    /// Set when that process has ended.
-    pub(super) is_alone: Arc<AtomicBool>,
+    /// What is known of that process.
+    pub(super) successor_state: Arc<SuccessorState>,
 }
 
 impl Chain {
@@ -35,18 +31,4 @@ impl Chain {
     pub(super) fn new(process: u8, nonce_seed: u64) -> Self {
         Self { process, nonce_seed, ..Self::default() }
     }
-}
-
-/// A process before this one that still has transactions.
-pub(super) struct PredecessorRelay {
-    pub(super) process: u8,
-    /// `None` while the relay is handed over.
-    pub(super) relay: Option<Relay>,
-    /// The socket of a relay that has been stopped, in case that the handover fails.
-    pub(super) stopped: Option<RelayEnd>,
-    /// Number of its transactions, as last reported.
-    pub(super) transactions: Arc<AtomicU64>,
-    /// Number of its connections.
-    pub(super) connections: Arc<AtomicU64>,
-    pub(super) has_ended: Arc<AtomicBool>,
 }

@@ -2,7 +2,8 @@
 
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use strowger_control::caller::Caller;
 use strowger_control::protocol::{
@@ -12,7 +13,7 @@ use strowger_control::socket::{Handler, TimingSource, TraceSource};
 use strowger_worker::FleetTimesReader;
 
 use super::Message;
-use super::succession::Successor;
+use super::succession::{GreetingError, READY_LIMIT, Successor};
 use crate::durable_store::DurableStore;
 use crate::trace::Traces;
 use crate::{audit, packet_times};
@@ -21,6 +22,9 @@ use crate::{audit, packet_times};
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 /// Time that a client waits while another process takes over.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Interval at which is looked whether an earlier process has ended.
+const ROOM_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Passes requests of the control socket to the thread that owns the server.
 pub(super) struct ControlHandler {
@@ -70,19 +74,53 @@ impl Handler for ControlHandler {
 
     fn upgrade(&self, request: &UpgradeRequest) -> Result<UpgradeReport, String> {
         let Ok(_turn) = self.upgrading.try_lock() else { return Err("another upgrade is under way".to_owned()) };
-        let store = self.backups.get().ok_or("the server is starting; try again")?;
-        if request.close_connections {
-            self.ask(ANSWER_LIMIT, Message::CloseEarlierConnections)?;
+        match self.await_room(request)? {
+            None => self.replace(request),
+            Some(closed) => self.replace(request).map_err(|why| format!("{why}; {closed}")),
         }
-        self.ask(ANSWER_LIMIT, Message::Greeting)??;
+    }
+
+    fn audit(&self, caller: &Caller, change: &Change, failure: Option<&str>) {
+        audit::write(caller, change, failure);
+    }
+}
+
+impl ControlHandler {
+    /// Checks that the server can hand over. If there are too many earlier processes, closes their connections if that is
+    /// wanted, and waits until one of them has ended. Returns what was closed.
+    fn await_room(&self, request: &UpgradeRequest) -> Result<Option<String>, String> {
+        match self.ask(ANSWER_LIMIT, Message::Greeting)? {
+            Ok(_) => return Ok(None),
+            Err(GreetingError::TooManyProcesses) if request.close_connections => {}
+            Err(error) => return Err(error.into()),
+        }
+        let processes = self.ask(ANSWER_LIMIT, Message::CloseEarlierConnections)?;
+        let closed = format!("the connections of {processes} earlier processes were closed");
+        let limit = request.ready_ms.map_or(READY_LIMIT, Duration::from_millis);
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.ask(ANSWER_LIMIT, Message::Greeting)? {
+                Ok(_) => return Ok(Some(closed)),
+                Err(GreetingError::TooManyProcesses) if Instant::now() < deadline => thread::sleep(ROOM_INTERVAL),
+                Err(GreetingError::TooManyProcesses) => {
+                    return Err(format!(
+                        "{closed}, but none has ended within {:.1} s: each still has transactions; try again when one has \
+                         ended, see `strowger ctl status`",
+                        limit.as_secs_f64()
+                    ));
+                }
+                Err(GreetingError::Other(why)) => return Err(format!("{why}; {closed}")),
+            }
+        }
+    }
+
+    /// Starts another process and hands over to it.
+    fn replace(&self, request: &UpgradeRequest) -> Result<UpgradeReport, String> {
+        let store = self.backups.get().ok_or("the server is starting; try again")?;
         // What must be read of the journal while nothing else is done is short then.
         store.checkpoint().map_err(|why| format!("the registrations cannot be brought into the database: {why}"))?;
         let hello = self.ask(ANSWER_LIMIT, Message::Greeting)??;
         let successor = Box::new(Successor::start(request, hello)?);
         self.ask(UPGRADE_LIMIT, |reply| Message::HandOver(successor, reply))?
-    }
-
-    fn audit(&self, caller: &Caller, change: &Change, failure: Option<&str>) {
-        audit::write(caller, change, failure);
     }
 }

@@ -6,7 +6,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use strowger_control::config::Config;
 use strowger_control::protocol::Takeover;
 use strowger_foundation::{Timestamp, Transport};
@@ -23,6 +22,10 @@ use strowger_worker::{ListenerHandover, Predecessors, Socket, TakenOver};
 
 use super::Server;
 use super::chain::Chain;
+use super::handover::{
+    ADMINISTRATION, CALLS, CLIENTS_VERSION, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, NONCES, PROVEN_SOURCES, TARGETS,
+    monotonic_ns, transport_of,
+};
 use super::operators::OperatorAccess;
 use crate::admin::Served;
 use crate::cluster::{self, InheritedMember};
@@ -34,25 +37,6 @@ use crate::text::{count, size};
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// Time from readiness until the other process begins to hand over: it may write a checkpoint before.
 const STATE_LIMIT: Duration = Duration::from_secs(120);
-/// Names of descriptors that belong to no worker.
-pub(super) const CONTROL: &str = "control";
-pub(super) const ADMINISTRATION: &str = "administration";
-/// Name of the socket for the messages of the other members.
-pub(super) const MEMBER: &str = "member";
-/// Name of the section with the other members that are alive, as JSON.
-pub(super) const LIVE_MEMBERS: &str = "live-members";
-/// Name of the section with the used nonce counts.
-pub(super) const NONCES: &str = "nonces";
-/// Name of the section with the sources that have proven their address.
-pub(super) const PROVEN_SOURCES: &str = "proven-sources";
-/// Version of the form of both.
-pub(super) const CLIENTS_VERSION: u32 = 1;
-/// Name of the section with the state of targets.
-pub(super) const TARGETS: &str = "targets";
-/// Names of the sections with the calls of a shard begin so.
-pub(super) const CALLS: &str = "calls-";
-/// Name of the section with the time at which the other process has stopped reading.
-pub(super) const FROZEN_AT: &str = "frozen-at";
 
 /// What the process before this one says about itself, and the way to it.
 pub(crate) struct Inheritance {
@@ -100,18 +84,6 @@ impl Inherited {
         let info = self.from.hello.member.clone()?;
         Some(InheritedMember { info, socket: self.member.take() })
     }
-}
-
-/// Returns `CLOCK_MONOTONIC` in nanoseconds.
-fn monotonic_ns() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let ns = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
-    u64::try_from(ns).unwrap_or(0)
-}
-
-/// Returns `CLOCK_MONOTONIC` at the origin of a clock.
-pub(super) fn origin_of(clock: Clock) -> u64 {
-    monotonic_ns().saturating_sub(clock.now().as_nanos())
 }
 
 impl Inheritance {
@@ -260,8 +232,8 @@ impl Server {
     /// Goes on where the process before has stopped, once that has decided so.
     pub(super) fn take_over(&mut self, inherited: Inherited, served: Served) -> Result<(), Failure> {
         let mut known = Predecessors::default();
-        for PredecessorState { process, relay, keys } in inherited.predecessors {
-            self.add_predecessor(process, relay, &keys, &mut known);
+        for state in inherited.predecessors {
+            self.add_predecessor(state, &mut known);
         }
         self.set_predecessors(known);
         self.import_sections(&inherited.sections)?;
@@ -272,6 +244,10 @@ impl Server {
         self.cluster.resume();
         self.fleet.thaw();
         let frozen = self.clock.now().saturating_since(inherited.frozen_at);
+        self.chain.predecessors.sweep_soon();
+        if hello.closes_connections {
+            self.chain.predecessors.close_connections();
+        }
         match access.serve(served) {
             Ok((admin, control)) => (self.admin, self.control) = (Some(admin), Some(control)),
             Err(failure) => tracing::error!("nobody can control this process: {failure}"),
@@ -381,9 +357,4 @@ fn adopt_sockets(
     }
     let new_work = handover.new_work.map(|descriptor| adopt(descriptor, new_work_drops)).transpose()?;
     Ok((socket, new_work))
-}
-
-/// Returns the transport of a listener.
-pub(super) fn transport_of(info: &ListenerInfo) -> std::io::Result<Transport> {
-    Transport::from_token(info.transport.as_bytes()).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }

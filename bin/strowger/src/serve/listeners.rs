@@ -14,7 +14,7 @@ use strowger_takeover::ListenerInfo;
 use strowger_worker::{PreparedSockets, Socket};
 
 use super::Server;
-use super::inheritance::transport_of;
+use super::handover::transport_of;
 use crate::check;
 use crate::failure::Failure;
 use crate::segmentation::Segmentation;

@@ -5,39 +5,32 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::SIGHUP;
-use strowger_control::protocol::{Predecessor, Takeover, UpgradePhase, UpgradeReport, UpgradeRequest};
+use strowger_control::protocol::{UpgradePhase, UpgradeReport, UpgradeRequest};
 use strowger_foundation::Timestamp;
 use strowger_shard::{ListenerState, PROCESS_NUMBERS};
 use strowger_takeover::{
-    Channel, ChannelError, Go, Hello, ListenerInfo, PROTOCOL, Relay, RelayEnd, RelayFrame, Reply, Section, StateSender,
-    receive_reply,
+    Channel, ChannelError, Go, Hello, ListenerInfo, PROTOCOL, PredecessorInfo, Relay, RelayEnd, RelayFrame, Reply,
+    Section, StateSender, receive_reply,
 };
-use strowger_worker::{MAX_PREDECESSORS, Predecessors, ProcessLink, RelayInlet};
+use strowger_worker::{MAX_PREDECESSORS, ProcessLink};
 
-use super::chain::PredecessorRelay;
-use super::inheritance::{
+use super::handover::{
     ADMINISTRATION, CALLS, CLIENTS_VERSION, CONTROL, FROZEN_AT, LIVE_MEMBERS, MEMBER, NONCES, PROVEN_SOURCES, TARGETS,
     origin_of,
 };
-use super::{DRAIN_LIMIT, DRAIN_TICK, Message, Server};
+use super::retirement::STAY;
+use super::{DRAIN_TICK, Server};
 use crate::admin::AdminListener;
 use crate::text::count;
 
 /// Time for the new process to load what is not handed over.
-const READY_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Time for what has been read to be done.
 const FREEZE_LIMIT: Duration = Duration::from_millis(400);
 /// Time for everything while nothing is read.
 const HANDOVER_LIMIT: Duration = Duration::from_secs(3);
-/// Interval at which a process without sockets reports how many transactions it has.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// Minimum time for which a process stays after it has handed over, for clients of its control socket.
-const STAY: Duration = Duration::from_secs(1);
 /// Process id of the process that a container begins with.
 const FIRST_PROCESS: u32 = 1;
 /// Argument of `serve` in a process that takes over.
@@ -49,13 +42,37 @@ pub(super) struct Successor {
     channel: Channel,
     hello: Hello,
     version: String,
-    /// Whether connections are closed instead of staying with the process that has them.
-    closes_connections: bool,
+}
+
+/// Why a server cannot hand over now.
+pub(super) enum GreetingError {
+    /// There are [`MAX_PREDECESSORS`] earlier processes.
+    TooManyProcesses,
+    Other(String),
+}
+
+impl From<String> for GreetingError {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl From<GreetingError> for String {
+    fn from(error: GreetingError) -> Self {
+        match error {
+            GreetingError::TooManyProcesses => format!(
+                "{MAX_PREDECESSORS} earlier processes still have transactions or connections: try again when one has ended, see \
+                 `strowger ctl status`, or close their connections with `strowger upgrade --close-connections`"
+            ),
+            GreetingError::Other(why) => why,
+        }
+    }
 }
 
 impl Successor {
     /// Starts a program and waits until it has loaded what is not handed over.
     pub(super) fn start(request: &UpgradeRequest, hello: Hello) -> Result<Self, String> {
+        let hello = Hello { closes_connections: request.close_connections, ..hello };
         let binary = match &request.binary {
             Some(binary) => binary.clone(),
             None => own_binary()?,
@@ -68,13 +85,7 @@ impl Successor {
         // The other end must not stay open here.
         drop(command);
         let child = child.map_err(|error| format!("{} cannot be started: {error}", binary.display()))?;
-        let mut successor = Self {
-            child: Some(child),
-            channel,
-            hello,
-            version: String::new(),
-            closes_connections: request.close_connections,
-        };
+        let mut successor = Self { child: Some(child), channel, hello, version: String::new() };
         let limit = request.ready_ms.map_or(READY_LIMIT, Duration::from_millis);
         let deadline = Instant::now() + limit;
         // A program that does not know the protocol ends without reading this.
@@ -180,24 +191,19 @@ impl Server {
     ///
     /// # Errors
     /// Why this server cannot hand over now.
-    pub(super) fn greeting(&self) -> Result<Hello, String> {
+    pub(super) fn greeting(&self) -> Result<Hello, GreetingError> {
         if std::process::id() == FIRST_PROCESS {
-            return Err(
-                "this process is the first one of its container, which ends with it; start a container of the new version"
-                    .to_owned(),
-            );
+            let why = "this process is the first one of its container, which ends with it; start a container of the new version";
+            return Err(why.to_owned().into());
         }
         if !self.is_loaded || !self.fleet.locations().is_complete() {
-            return Err("registrations are being loaded: try again later".to_owned());
+            return Err("registrations are being loaded: try again later".to_owned().into());
         }
         if let Some(trouble) = self.store.trouble() {
-            return Err(format!("the store of registrations must be in order: {trouble}"));
+            return Err(format!("the store of registrations must be in order: {trouble}").into());
         }
-        if self.chain.predecessors.len() >= MAX_PREDECESSORS {
-            return Err(format!(
-                "{MAX_PREDECESSORS} earlier processes still have transactions or connections: try again when one has ended, see \
-                 `strowger ctl status`, or close its connections with `strowger upgrade --close-connections`"
-            ));
+        if !self.chain.predecessors.has_room() {
+            return Err(GreetingError::TooManyProcesses);
         }
         Ok(Hello {
             protocol: PROTOCOL,
@@ -212,6 +218,7 @@ impl Server {
             nonce_seed: self.chain.nonce_seed,
             store: self.config.store_mode().as_str().to_owned(),
             member: self.cluster.member_info(),
+            closes_connections: false,
             listeners: self.listener_infos(),
         })
     }
@@ -240,7 +247,9 @@ impl Server {
 
     /// Hands over to a process that is ready. If that fails, this one goes on.
     pub(super) fn hand_over(&mut self, successor: Successor) -> Result<UpgradeReport, String> {
+        self.follow_predecessors();
         let mut now = self.greeting()?;
+        now.closes_connections = successor.hello.closes_connections;
         // It is the only number that changes by itself.
         now.clock_origin = successor.hello.clock_origin;
         now.listeners.iter_mut().zip(&successor.hello.listeners).for_each(|(now, then)| {
@@ -263,7 +272,7 @@ impl Server {
         }
         match self.send_state(&successor, frozen_at, &mut phases) {
             Ok((report, relay)) => {
-                self.relinquish(relay, successor.closes_connections);
+                self.relinquish(relay, successor.hello.closes_connections);
                 let report =
                     UpgradeReport { frozen_us: micros(phases.last - phases.begun), phases: phases.done, ..report };
                 successor.release();
@@ -300,13 +309,13 @@ impl Server {
         phases.end("collect calls");
         let mut state = StateSender::new(&successor.channel, deadline);
         state.fleet(&handover).map_err(text)?;
-        for (process, relay) in self.stop_relays() {
-            let known = self.chain.known_predecessors.as_deref();
-            let keys = known.into_iter().flat_map(|known| known.keys_of(process));
-            state.predecessor(process, &relay, keys).map_err(text)?;
+        for one in self.chain.predecessors.stop_relays() {
+            let keys = self.chain.predecessors.keys_of(one.process);
+            state.predecessor((one.process, &one.info), &one.relay, keys).map_err(text)?;
         }
         let (own, other) = RelayEnd::pair().map_err(system)?;
-        state.predecessor(self.chain.process, &other, handover.keys.iter().copied()).map_err(text)?;
+        let info = self.own_info(frozen_at);
+        state.predecessor((self.chain.process, &info), &other, handover.keys.iter().copied()).map_err(text)?;
         drop(other);
         if let Some(control) = &self.control {
             state.extra(CONTROL, control.to_handover().map_err(system)?.as_fd()).map_err(text)?;
@@ -340,14 +349,13 @@ impl Server {
         }
         phases.end("wait for the new process");
         let inlet = self.fleet.relay_inlet();
-        let closes_connections = Arc::clone(&self.chain.closes_connections);
+        let (heard, ended) = (Arc::clone(&self.chain.successor_state), Arc::clone(&self.chain.successor_state));
+        heard.set_pid(successor.pid());
         let on_frame = move |frame: RelayFrame<'_>| match frame {
             RelayFrame::Message(kind, message) => inlet.pass(kind, message),
-            RelayFrame::CloseConnections => closes_connections.store(true, Ordering::Release),
-            RelayFrame::Remaining { .. } | RelayFrame::Call(_) => {}
+            frame => heard.on_frame(frame),
         };
-        let is_alone = Arc::clone(&self.chain.is_alone);
-        let relay = Relay::start(own, on_frame, move || is_alone.store(true, Ordering::Release)).map_err(system)?;
+        let relay = Relay::start(own, on_frame, move || ended.on_end()).map_err(system)?;
         Go::Go.send(&successor.channel, deadline).map_err(text)?;
         phases.end("decide");
         let report = UpgradeReport {
@@ -360,6 +368,18 @@ impl Server {
             ..UpgradeReport::default()
         };
         Ok((report, relay))
+    }
+
+    /// Returns what the next process shows of this one.
+    fn own_info(&self, replaced_at: Timestamp) -> PredecessorInfo {
+        let total = self.fleet.status().total;
+        PredecessorInfo {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            replaced_at: replaced_at.as_nanos(),
+            transactions: total.transactions as u64,
+            connections: total.connections as u64,
+        }
     }
 
     /// Returns the other members that are alive, as JSON.
@@ -402,58 +422,7 @@ impl Server {
         }
         self.admin = None;
         self.chain.predecessors.clear();
-        self.chain.known_predecessors = None;
         (self.chain.successor, self.chain.is_succeeded) = (Some(relay), true);
-    }
-
-    /// Waits until the transactions of a process that has handed over have ended.
-    pub(super) fn retire(&mut self) {
-        let Some(relay) = self.chain.successor.take() else { return };
-        let limit = super::listeners::draining_time(&self.config);
-        tracing::info!(
-            "handed over: ending when every transaction has ended, within {} s, and every connection is closed",
-            limit.as_secs()
-        );
-        let begun = Instant::now();
-        let (deadline, mut end_at, mut report_at) = (begun + limit, None::<Instant>, begun);
-        loop {
-            let total = self.fleet.status().total;
-            let (left, connections) = (total.transactions, total.connections);
-            let now = Instant::now();
-            if self.chain.is_alone.load(Ordering::Acquire) {
-                // Nothing reaches the transactions any more.
-                end_at = end_at.or(Some(now + DRAIN_LIMIT));
-            }
-            if self.chain.closes_connections.swap(false, Ordering::AcqRel) {
-                self.fleet.end_connections();
-            }
-            if now >= report_at {
-                report_at = now + REPORT_INTERVAL;
-                let (transactions, connections) = (left as u64, connections as u64);
-                relay.link().send(&RelayFrame::Remaining { transactions, connections });
-            }
-            if left == 0 && connections == 0 && now >= begun + STAY {
-                return;
-            }
-            if (now >= deadline && connections == 0) || end_at.is_some_and(|at| now >= at) {
-                let left = count(left as u64, "transaction");
-                return tracing::info!("ending with {left} and {} left", count(connections as u64, "connection"));
-            }
-            match self.messages.recv_timeout(DRAIN_TICK) {
-                Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Signal(_)) => end_at = end_at.or(Some(Instant::now() + DRAIN_LIMIT)),
-                Ok(Message::Request(_, reply)) => {
-                    let moved = "another process serves now; ask again".to_owned();
-                    drop(reply.try_send(strowger_control::protocol::Response::Busy(moved)));
-                }
-                Ok(Message::CloseEarlierConnections(reply)) => _ = reply.try_send(()),
-                Ok(Message::Greeting(reply)) => {
-                    drop(reply.try_send(Err("another process serves now; ask again".to_owned())));
-                }
-                Ok(Message::HandOver(_, reply)) => drop(reply.try_send(Err("another process serves now".to_owned()))),
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
     }
 }
 
@@ -467,126 +436,4 @@ pub(super) fn log(report: &UpgradeReport) {
         count(*addresses, "registered address"),
         count(*transactions, "transaction")
     );
-}
-
-/// Takes over a call that an earlier process has set up.
-fn import_call(inlet: &RelayInlet, state: &[u8]) {
-    let why = match inlet.import_call(state) {
-        Some(Ok(imported)) if imported.refused == 0 => return,
-        Some(Ok(_)) => "there is no room for it".to_owned(),
-        Some(Err(error)) => error.to_string(),
-        None => "its worker is stalled".to_owned(),
-    };
-    tracing::error!("a call of an earlier process is not tracked, and its call record will be missing: {why}");
-}
-
-impl Server {
-    /// Makes earlier processes close their connections.
-    pub(super) fn close_earlier_connections(&self) {
-        for relay in self.chain.predecessors.iter().filter_map(|one| one.relay.as_ref()) {
-            relay.link().send(&RelayFrame::CloseConnections);
-        }
-    }
-
-    /// Stops the relays to earlier processes, and returns their sockets.
-    fn stop_relays(&mut self) -> Vec<(u8, RelayEnd)> {
-        let mut ends = Vec::new();
-        for one in &mut self.chain.predecessors {
-            let Some(Ok(end)) = one.relay.take().map(Relay::stop) else { continue };
-            let copy = end.as_fd().try_clone_to_owned().map(RelayEnd::from_descriptor);
-            one.stopped = copy.ok();
-            ends.push((one.process, end));
-        }
-        ends
-    }
-
-    /// Starts the relays to earlier processes again.
-    fn restart_relays(&mut self) {
-        let stopped: Vec<_> =
-            self.chain.predecessors.iter_mut().filter_map(|one| Some((one.process, one.stopped.take()?))).collect();
-        if stopped.is_empty() {
-            return;
-        }
-        let mut known = Predecessors::default();
-        for (process, end) in stopped {
-            let keys: Vec<u64> =
-                self.chain.known_predecessors.iter().flat_map(|known| known.keys_of(process)).collect();
-            self.add_predecessor(process, end, &keys, &mut known);
-        }
-        self.set_predecessors(known);
-    }
-
-    /// Starts the relay to an earlier process, and adds it to those that the workers know.
-    pub(super) fn add_predecessor(&mut self, process: u8, end: RelayEnd, keys: &[u64], known: &mut Predecessors) {
-        let transactions = Arc::new(AtomicU64::new(keys.len() as u64));
-        let connections = Arc::<AtomicU64>::default();
-        let has_ended = Arc::new(AtomicBool::new(false));
-        let (reported, ended) = ((Arc::clone(&transactions), Arc::clone(&connections)), Arc::clone(&has_ended));
-        let inlet = self.fleet.relay_inlet();
-        let on_frame = move |frame: RelayFrame<'_>| match frame {
-            RelayFrame::Message(kind, message) => inlet.pass(kind, message),
-            RelayFrame::CloseConnections => {}
-            RelayFrame::Call(state) => import_call(&inlet, state),
-            RelayFrame::Remaining { transactions, connections } => {
-                reported.0.store(transactions, Ordering::Relaxed);
-                reported.1.store(connections, Ordering::Relaxed);
-            }
-        };
-        let on_end = move || ended.store(true, Ordering::Release);
-        let relay = match Relay::start(end, on_frame, on_end) {
-            Ok(relay) => relay,
-            Err(error) => {
-                return tracing::error!("process {process} gets nothing for its transactions, which time out: {error}");
-            }
-        };
-        known.add(strowger_worker::Predecessor { process, link: Arc::new(relay.link()) }, keys.iter().copied());
-        self.chain.predecessors.retain(|one| one.process != process);
-        self.chain.predecessors.push(PredecessorRelay {
-            process,
-            relay: Some(relay),
-            stopped: None,
-            transactions,
-            connections,
-            has_ended,
-        });
-    }
-
-    /// Makes the workers know the earlier processes.
-    pub(super) fn set_predecessors(&mut self, known: Predecessors) {
-        let known = (!known.is_empty()).then(|| Arc::new(known));
-        self.chain.known_predecessors.clone_from(&known);
-        if !self.fleet.set_predecessors(known.as_ref()) {
-            tracing::warn!("a worker does not know which transactions earlier processes have: it is stalled");
-        }
-    }
-
-    /// Returns how this process has replaced an earlier one.
-    pub(super) fn takeover_status(&self) -> Option<Takeover> {
-        let shown = |one: &PredecessorRelay| Predecessor {
-            process: one.process,
-            transactions: one.transactions.load(Ordering::Relaxed),
-            connections: one.connections.load(Ordering::Relaxed),
-        };
-        let predecessors = self.chain.predecessors.iter().map(shown).collect();
-        self.chain.takeover.clone().map(|takeover| Takeover { predecessors, ..takeover })
-    }
-
-    /// Forgets earlier processes that have ended.
-    pub(super) fn follow_predecessors(&mut self) {
-        let has_ended = |one: &PredecessorRelay| one.has_ended.load(Ordering::Acquire);
-        if !self.chain.predecessors.iter().any(has_ended) {
-            return;
-        }
-        let ended: Vec<u8> =
-            self.chain.predecessors.iter().filter(|one| has_ended(one)).map(|one| one.process).collect();
-        self.chain.predecessors.retain(|one| !has_ended(one));
-        let mut known = self.chain.known_predecessors.as_deref().cloned().unwrap_or_default();
-        ended.iter().for_each(|process| known.remove(*process));
-        self.set_predecessors(known);
-        tracing::info!(
-            "{} of an upgrade ended; {} left",
-            count(ended.len() as u64, "process"),
-            self.chain.predecessors.len()
-        );
-    }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod api;
+pub(crate) mod chain;
 pub(crate) mod end;
 pub(crate) mod load;
 pub(crate) mod phone;

@@ -32,7 +32,7 @@ const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 /// Time that either side waits for the other.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a client waits for an upgrade. The server gives up earlier.
-const UPGRADE_TIMEOUT: Duration = Duration::from_secs(180);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(280);
 /// Interval at which an idle trace checks that its client is still connected.
 const TRACE_TICK: Duration = Duration::from_millis(250);
 /// Interval between progress reports of a backup.

@@ -38,6 +38,9 @@ pub struct Hello {
     pub store: String,
     /// Which member of a cluster it is, if it shares registrations.
     pub member: Option<MemberInfo>,
+    /// Whether the new process makes all earlier ones close their connections.
+    #[serde(default)]
+    pub closes_connections: bool,
     /// Its listeners, by id.
     pub listeners: Vec<ListenerInfo>,
 }

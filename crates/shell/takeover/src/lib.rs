@@ -43,6 +43,6 @@ pub use hello::{Hello, ListenerInfo, MemberInfo, PROTOCOL};
 pub use relay::{MAX_RELAY_QUEUE, Relay, RelayEnd, RelayLink};
 pub use relay_frame::{MAX_RELAYED_BYTES, RelayFrame};
 pub use state::{
-    Go, MAX_KEYS, MAX_SECTION_BYTES, MAX_STATE_BYTES, PredecessorState, Reply, Section, State, StateReceiver,
-    StateSender, WorkerSockets, receive_go, receive_reply, send_reply,
+    Go, MAX_KEYS, MAX_SECTION_BYTES, MAX_STATE_BYTES, PredecessorInfo, PredecessorState, Reply, Section, State,
+    StateReceiver, StateSender, WorkerSockets, receive_go, receive_reply, send_reply,
 };

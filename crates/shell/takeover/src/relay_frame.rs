@@ -17,6 +17,10 @@ const KINDS: [RelayKind; 5] =
 
 /// Number of a frame with what remains.
 const REMAINING: u8 = 0;
+/// Number of a frame with the process id of the one that serves.
+const SERVES: u8 = u8::MAX - 3;
+/// Number of a frame that says that the sender ends.
+const ENDED: u8 = u8::MAX - 2;
 /// Number of a frame with a call.
 const CALL: u8 = u8::MAX - 1;
 /// Number of a frame that asks for the end of all connections.
@@ -43,6 +47,13 @@ pub enum RelayFrame<'m> {
     CloseConnections,
     /// The state of a call that the sender has set up, for its shard.
     Call(&'m [u8]),
+    /// The sender has the sockets.
+    Serves {
+        /// Its process id.
+        pid: u32,
+    },
+    /// The sender ends in order, and this is its last frame. One that dies sends none.
+    Ended,
 }
 
 impl<'m> RelayFrame<'m> {
@@ -51,6 +62,11 @@ impl<'m> RelayFrame<'m> {
         let (kind, message) = match self {
             Self::Message(kind, message) => (kind, message),
             Self::CloseConnections => return out.push(CLOSE_CONNECTIONS),
+            Self::Ended => return out.push(ENDED),
+            Self::Serves { pid } => {
+                out.push(SERVES);
+                return out.extend_from_slice(&pid.to_le_bytes());
+            }
             Self::Call(state) => {
                 out.push(CALL);
                 return out.extend_from_slice(state);
@@ -90,6 +106,13 @@ impl<'m> RelayFrame<'m> {
         let kind = u8::from_le_bytes(take(&mut frame)?);
         if kind == CLOSE_CONNECTIONS {
             return frame.is_empty().then_some(Self::CloseConnections);
+        }
+        if kind == ENDED {
+            return frame.is_empty().then_some(Self::Ended);
+        }
+        if kind == SERVES {
+            let pid = u32::from_le_bytes(take(&mut frame)?);
+            return frame.is_empty().then_some(Self::Serves { pid });
         }
         if kind == CALL {
             return (frame.len() <= MAX_RELAYED_BYTES).then_some(Self::Call(frame));
@@ -176,7 +199,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_read_is_written_again(bytes: Vec<u8>, kind in prop_oneof![0..8_u8, CALL..=u8::MAX]) {
+        fn what_is_read_is_written_again(bytes: Vec<u8>, kind in prop_oneof![0..8_u8, SERVES..=u8::MAX]) {
             let mut frame = vec![kind];
             frame.extend_from_slice(&bytes);
             if let Some(read) = RelayFrame::read(&frame) {

@@ -33,11 +33,28 @@ pub struct WorkerSockets {
     pub sockets: ListenerHandover,
 }
 
-/// A process that still has transactions.
+/// What is known of a process that still has transactions or connections. Fields may be added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PredecessorInfo {
+    /// Its process id; 0 if it is unknown.
+    pub pid: u32,
+    /// Version of its program.
+    pub version: String,
+    /// When it was replaced, in nanoseconds of the clock that all share.
+    pub replaced_at: u64,
+    /// Number of its transactions, as last reported.
+    pub transactions: u64,
+    /// Number of its connections.
+    pub connections: u64,
+}
+
+/// A process that still has transactions or connections.
 #[derive(Debug)]
 pub struct PredecessorState {
     /// Its number.
     pub process: u8,
+    /// What is known of it.
+    pub info: PredecessorInfo,
     /// The relay to it.
     pub relay: RelayEnd,
     /// Halves of the keys of its server transactions.
@@ -130,11 +147,13 @@ impl<'c> StateSender<'c> {
     /// As [`fleet`](Self::fleet), and with more than [`MAX_KEYS`].
     pub fn predecessor(
         &mut self,
-        process: u8,
+        (process, info): (u8, &PredecessorInfo),
         relay: &RelayEnd,
         keys: impl Iterator<Item = u64>,
     ) -> Result<(), ChannelError> {
-        self.send(Kind::Predecessor, &[process], &[relay.as_fd()])?;
+        let mut head = vec![process];
+        head.append(&mut json(info)?);
+        self.send(Kind::Predecessor, &head, &[relay.as_fd()])?;
         let mut piece = Vec::with_capacity(PIECE);
         for key in keys {
             self.keys += 1;
@@ -236,11 +255,14 @@ impl StateReceiver {
             match frame.kind {
                 Kind::Sockets => state.sockets.push(sockets(&frame.payload, frame.descriptors)?),
                 Kind::Predecessor => {
-                    let (Some(&process), Some(relay)) = (frame.payload.first(), frame.descriptors.pop()) else {
+                    let (Some((&process, info)), Some(relay)) = (frame.payload.split_first(), frame.descriptors.pop())
+                    else {
                         return Err(ChannelError::Protocol("a process without a relay"));
                     };
+                    let info = serde_json::from_slice(info);
+                    let info = info.map_err(|_| ChannelError::Protocol("a process with unknown fields"))?;
                     let relay = RelayEnd::from_descriptor(relay);
-                    state.predecessors.push(PredecessorState { process, relay, keys: Vec::new() });
+                    state.predecessors.push(PredecessorState { process, info, relay, keys: Vec::new() });
                 }
                 Kind::Keys => {
                     let (found, _) = frame.payload.as_chunks();
@@ -409,8 +431,10 @@ mod tests {
             let closed = ListenerHandover::default();
             state.fleet(&FleetHandover { sockets: vec![vec![udp, closed]], keys: Vec::new() }).unwrap();
             let (relay, _other) = RelayEnd::pair().unwrap();
-            state.predecessor(7, &relay, 0..200_000).unwrap();
-            state.predecessor(8, &relay, std::iter::empty()).unwrap();
+            let info =
+                PredecessorInfo { pid: 70, version: "0.9".to_owned(), connections: 3, ..PredecessorInfo::default() };
+            state.predecessor((7, &info), &relay, 0..200_000).unwrap();
+            state.predecessor((8, &PredecessorInfo::default()), &relay, std::iter::empty()).unwrap();
             (0..10_000_u32).for_each(|number| state.registration(&number.to_be_bytes()).unwrap());
             state.extra("control", descriptor().as_fd()).unwrap();
             state.section(&sent.0).unwrap();
@@ -431,6 +455,7 @@ mod tests {
         assert!((closed.worker, closed.listener) == (0, 1) && closed.sockets.socket.is_none());
         let [one, other] = &state.predecessors[..] else { panic!("two") };
         assert!((one.process, other.process) == (7, 8) && one.keys.iter().copied().eq(0..200_000));
+        assert!(one.info.pid == 70 && one.info.version == "0.9" && one.info.connections == 3);
         assert!(other.keys.is_empty() && state.extras[0].0 == "control");
         assert_eq!(state.sections, [long, empty]);
         send_reply(&new, &Reply::Prepared, soon()).unwrap();

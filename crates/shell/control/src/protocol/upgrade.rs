@@ -51,7 +51,7 @@ pub struct UpgradePhase {
 }
 
 /// How a server has replaced an earlier process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Takeover {
     /// Version of the process before.
     pub from_version: String,
@@ -59,15 +59,24 @@ pub struct Takeover {
     pub from_pid: u32,
     /// Time for which nothing was read, in microseconds.
     pub frozen_us: u64,
-    /// Earlier processes that still have transactions, the oldest first.
+    /// Earlier processes that still have transactions or connections, the oldest first.
     pub predecessors: Vec<Predecessor>,
 }
 
 /// An earlier process that still has transactions or connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Predecessor {
     /// Its number: each process has the next one, modulo 32.
     pub process: u8,
+    /// Process id; 0 if it is unknown.
+    #[serde(default)]
+    pub pid: u32,
+    /// Version of its program.
+    #[serde(default)]
+    pub version: String,
+    /// Seconds since it was replaced.
+    #[serde(default)]
+    pub replaced_s: f64,
     /// Number of its transactions, as last reported by it.
     pub transactions: u64,
     /// Number of its connections, as last reported by it.

@@ -30,6 +30,7 @@ pub(crate) fn write(to: &mut Encoder<'_>, status: &Status, http: HttpConnections
     counters(to, status)?;
     workers(to, &status.loads)?;
     overload(to, status)?;
+    earlier_processes(to, status)?;
     certificates(to, status)?;
     // Each name once, even if the configuration has it twice.
     let engines: BTreeMap<_, _> = status.media.iter().map(|engine| (engine.address, engine.is_up)).collect();
@@ -80,6 +81,20 @@ fn workers(to: &mut Encoder<'_>, loads: &[WorkerLoad]) -> fmt::Result {
     to.gauges(&family, each().map(|(index, worker)| (label(index), worker.load)))?;
     let family = Family::new("worker_shards", "Shards that a worker runs.");
     to.gauges(&family, each().map(|(index, worker)| (label(index), worker.shards)))
+}
+
+/// Writes what the processes before an upgrade still have, which the other families do not contain.
+fn earlier_processes(to: &mut Encoder<'_>, status: &Status) -> fmt::Result {
+    let all = status.takeover.as_ref().map_or(&[][..], |takeover| &takeover.predecessors);
+    let help = "Processes before an upgrade that still have transactions or connections.";
+    to.gauge(&Family::new("earlier_processes", help), all.len() as u64)?;
+    let help = "Transactions in progress in processes before an upgrade.";
+    to.gauge(
+        &Family::new("earlier_processes_transactions", help),
+        all.iter().map(|one| one.transactions).sum::<u64>(),
+    )?;
+    let help = "Open connections of processes before an upgrade.";
+    to.gauge(&Family::new("earlier_processes_connections", help), all.iter().map(|one| one.connections).sum::<u64>())
 }
 
 fn overload(to: &mut Encoder<'_>, status: &Status) -> fmt::Result {

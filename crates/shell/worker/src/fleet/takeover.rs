@@ -4,11 +4,13 @@
 //! 2. [`Fleet::hand_over`]: another descriptor of each socket, and the keys of the server transactions.
 //! 3. [`Fleet::release`] once the other process has everything, or [`Fleet::thaw`] if it has failed.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use strowger_foundation::ConnId;
 use strowger_shard::{ImportedState, StateError, shard_of_state};
 
 use super::Fleet;
@@ -58,10 +60,21 @@ impl RelayInlet {
             (RelayKind::Send, Some(id)) => return self.pass_to(id.worker(), kind, message),
             _ => return self.pass_to(usize::from(message.shard.0), kind, message),
         };
+        self.announce_closed(&[closed]);
+    }
+
+    /// Tells all shards that connections of another process, each with its peer, are closed: that process is gone, and
+    /// can no longer say so.
+    pub fn close_connections_of_others(&self, gone: &[(ConnId, SocketAddr)]) {
+        let closed: Vec<_> = gone.iter().map(|(id, peer)| ClosedConnection::Connection(*id, *peer)).collect();
+        self.announce_closed(&closed);
+    }
+
+    fn announce_closed(&self, closed: &[ClosedConnection]) {
         let Some(first) = self.handles.first() else { return };
         let _turn = first.lock_broadcast();
         for handle in &self.handles {
-            handle.notify_closed(&[closed]);
+            handle.notify_closed(closed);
             handle.waker.wake();
         }
     }
