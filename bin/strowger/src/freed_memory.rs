@@ -89,7 +89,8 @@ impl FreedMemory {
     }
 
     fn handle_count(&mut self, now: Instant, messages: u64) -> Option<Step> {
-        let (_, before) = self.counted.replace((now, messages))?;
+        // A process begins with none.
+        let before = self.counted.replace((now, messages)).map_or(0, |(_, before)| before);
         // A listener that is removed takes its number with it.
         let count = messages.saturating_sub(before);
         self.peak = self.peak.max(count);
@@ -162,6 +163,11 @@ mod tests {
         let expected = [(55, Step::Collect), (57, Step::Return), (90, Step::Collect), (92, Step::Return)];
         assert_eq!(steps[..4], expected);
         assert_eq!(steps[4..], [(120, Step::Collect), (122, Step::Return), (160, Step::Collect), (162, Step::Return)]);
+    }
+
+    #[test]
+    fn a_peak_before_the_first_count_is_one() {
+        assert_eq!(play([10_000, 0, 0, 0, 0, 0, 0, 0, 0]), [(6, Step::Collect), (8, Step::Return)]);
     }
 
     #[test]
