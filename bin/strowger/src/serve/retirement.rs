@@ -64,7 +64,7 @@ impl Server {
             limit.as_secs()
         );
         let begun = Instant::now();
-        let (deadline, mut end_at, mut report_at) = (begun + limit, None::<Instant>, begun);
+        let (deadline, mut end_at, mut report_at) = (begun + limit, None::<Instant>, begun + REPORT_INTERVAL);
         loop {
             let total = self.fleet.status().total;
             let (transactions, connections) = (total.transactions as u64, total.connections as u64);

@@ -314,7 +314,7 @@ impl Server {
             state.predecessor((one.process, &one.info), &one.relay, keys).map_err(text)?;
         }
         let (own, other) = RelayEnd::pair().map_err(system)?;
-        let info = self.own_info(frozen_at);
+        let info = self.own_info(frozen_at, handover.keys.len());
         state.predecessor((self.chain.process, &info), &other, handover.keys.iter().copied()).map_err(text)?;
         drop(other);
         if let Some(control) = &self.control {
@@ -370,15 +370,14 @@ impl Server {
         Ok((report, relay))
     }
 
-    /// Returns what the next process shows of this one.
-    fn own_info(&self, replaced_at: Timestamp) -> PredecessorInfo {
-        let total = self.fleet.status().total;
+    /// Returns what the next process shows of this one, which has `transactions`, until it reports.
+    fn own_info(&self, replaced_at: Timestamp, transactions: usize) -> PredecessorInfo {
         PredecessorInfo {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             replaced_at: replaced_at.as_nanos(),
-            transactions: total.transactions as u64,
-            connections: total.connections as u64,
+            transactions: transactions as u64,
+            connections: self.fleet.status().total.connections as u64,
         }
     }
 
