@@ -80,11 +80,19 @@ expect "the stopped service" "inactive success" "$(systemctl is-active strowger 
 systemctl start strowger
 wait_for strowger ctl status
 
-# An update restarts the service, and keeps the configuration and the users.
+# An update upgrades the running service, and keeps the configuration and the users.
 before=$(of_service MainPID)
+since=$(of_service ActiveEnterTimestampMonotonic)
 apt install --reinstall /srv/strowger.deb
+[ "$before" != "$(of_service MainPID)" ] || fail "the update does not upgrade the service: $(cat /srv/log)"
+expect "the service" "active $since" "$(systemctl is-active strowger) $(of_service ActiveEnterTimestampMonotonic)"
+call
+# One that cannot be upgraded is restarted.
+sed -i -e 's/^\[server\]/[server]\nworkers = 3/' /etc/strowger/strowger.toml
+apt install --reinstall /srv/strowger.deb
+grep -q "server.workers: .*restart the server" /srv/log || fail "the update does not say why it restarts: $(cat /srv/log)"
 wait_for strowger ctl status
-[ "$before" != "$(of_service MainPID)" ] || fail "the update does not restart the service"
+[ "$since" != "$(of_service ActiveEnterTimestampMonotonic)" ] || fail "the update does not restart the service"
 expect "the configuration" "640 root strowger" "$(stat -c '%a %U %G' /etc/strowger/strowger.toml)"
 grep -q '^domains = \["example.com"\]' /etc/strowger/strowger.toml || fail "the operator's configuration is lost"
 strowger user list | grep -q alice@example.com || fail "the users are lost"

@@ -77,18 +77,22 @@ impl Folder {
 
     /// Runs a command with `input` on standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
-        let mut command = self.command(arguments);
+        CommandResult::of(self.command(arguments), input)
+    }
+}
+
+impl CommandResult {
+    /// Runs a command with `input` on standard input.
+    pub(crate) fn of(mut command: Command, input: &str) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
         // A command that reads no input may have exited.
         drop(child.stdin.take().expect("piped").write_all(input.as_bytes()));
         let output = child.wait_with_output().expect("it ends");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        CommandResult { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
-}
 
-impl CommandResult {
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out

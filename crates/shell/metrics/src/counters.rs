@@ -151,7 +151,7 @@ pub const COUNTERS: &[Counter] = &[
     counter("shards", "media_refused", "Requests answered 503 because their media could not go through an engine."),
     counter("shards", "media_bypassed", "Messages forwarded as received although their media should go through an engine."),
     counter("shards", "media_table_full", "Calls or messages for which a table of the media hook was full."),
-    gauge("connections", "open", "Open connections (gauge)."),
+    gauge("connections", "open", "Open connections of the process that serves (gauge); earlier processes have their own."),
     counter("connections", "accepted", "Connections opened by peers."),
     counter("connections", "opened", "Connections that the server started to open."),
     counter("connections", "refused_total", "Connections refused because of tcp.connections.").named("connections_refused_limit"),
