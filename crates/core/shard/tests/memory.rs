@@ -121,6 +121,7 @@ fn memory_of_a_call_peak_is_freed() {
     }
     drop(invites);
     world.settle();
-    let left = live() - before;
+    // What the first call has left may be freed too.
+    let left = live().saturating_sub(before);
     assert!(left <= most / 4, "{left} bytes of {most} are left");
 }
