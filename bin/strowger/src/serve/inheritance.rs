@@ -276,7 +276,7 @@ impl Server {
             match name.as_str() {
                 FROZEN_AT => {}
                 TARGETS => drop(self.balancing.import_targets(bytes).map_err(|error| no(error.to_string()))?),
-                LIVE_MEMBERS => self.import_live_members(bytes),
+                LIVE_MEMBERS => self.import_live_members(bytes).map_err(no)?,
                 NONCES | PROVEN_SOURCES => self.import_clients(section).map_err(no)?,
                 name if name.starts_with(CALLS) => match self.fleet.import_state(bytes) {
                     Some(Ok(imported)) => all.add(&imported),
@@ -297,10 +297,12 @@ impl Server {
     }
 
     /// Knows the members that are alive until they are heard of.
-    fn import_live_members(&self, bytes: &[u8]) {
-        let found: Vec<(u16, SocketAddr)> = serde_json::from_slice(bytes).unwrap_or_default();
+    fn import_live_members(&self, bytes: &[u8]) -> Result<(), String> {
+        let found: Vec<(u16, SocketAddr)> =
+            serde_json::from_slice(bytes).map_err(|error| format!("the live members cannot be read: {error}"))?;
         let known = found.into_iter().filter_map(|(member, address)| Some((MemberId::new(member)?, address)));
         self.fleet.locations().set_live_members(known.collect());
+        Ok(())
     }
 
     /// Takes over which nonce counts clients have used, or which of them have proven their address.

@@ -289,23 +289,8 @@ impl Shard {
             hook.bypassed = hook.bypassed.wrapping_add(1);
             return false;
         }
-        let held = HeldMessage {
-            bytes: message.bytes().to_vec(),
-            source: request.source,
-            call: key,
-            transaction: 0,
-            kind: HeldKind::Ack { onward, targets: targets.to_vec() },
-            bodies: SmallVec::from_elem(None, 1),
-            missing: 1,
-            held_key: result_key,
-            result_key,
-            failure: None,
-        };
-        let token = hook.hold(held);
-        let dialog = Dialog { call_id: message.call_id(), from_tag: to_tag, to_tag: Some(from_tag), branch: None };
-        let received_from = translated_source(message, &request.source);
-        let profile = profile(request.source.transport.is_web_socket(), is_to_browser, received_from);
-        let command = Command::Answer(dialog, profile, sdp);
+        let token = hook.hold(held_ack(request, onward, targets, (key, result_key, result_key)));
+        let command = answer_of_ack(request, [to_tag, from_tag], is_to_browser, sdp);
         hook.ask(now, key, (user_of(token, 0), RequestKind::Answer), command);
         self.drive_media(now);
         true
@@ -334,26 +319,11 @@ impl Shard {
             hook.bypassed = hook.bypassed.wrapping_add(1);
             return false;
         }
-        let held = HeldMessage {
-            bytes: message.bytes().to_vec(),
-            source: request.source,
-            call: key,
-            transaction: 0,
-            kind: HeldKind::Ack { onward, targets: targets.to_vec() },
-            bodies: SmallVec::from_elem(None, 1),
-            missing: 1,
-            held_key,
-            result_key: 0,
-            failure: None,
-        };
-        let user = user_of(hook.hold(held), 0);
-        let dialog = Dialog { call_id: message.call_id(), from_tag: offerer, to_tag: Some(answerer), branch: None };
+        let user = user_of(hook.hold(held_ack(request, onward, targets, (key, held_key, 0))), 0);
         let is_to_browser = targets.first().is_some_and(is_browser_target);
-        let received_from = translated_source(message, &request.source);
-        let profile = profile(request.source.transport.is_web_socket(), is_to_browser, received_from);
         let call = hook.calls.hash_of(message.call_id());
         let engine = policy.engines.select(call, &[]).map(Arc::clone);
-        let command = Command::Answer(dialog, profile, sdp);
+        let command = answer_of_ack(request, [offerer, answerer], is_to_browser, sdp);
         hook.client.start(now, &strowger_media::Request { user, kind: RequestKind::Answer, call, engine, command });
         self.drive_media(now);
         true
@@ -404,4 +374,39 @@ pub(super) fn rewrite(bytes: &[u8], sdp: &[u8]) -> Option<Vec<u8>> {
     let message = Message::parse(bytes).ok()?;
     debug_assert!(message.head().has(HeaderName::ContentType), "only descriptions are replaced");
     Some(with_body(&message, &body_with(&message, sdp)))
+}
+
+/// Returns an ACK that waits for the answer of an engine: for the call with key `call`, held under `held_key`, with its result
+/// kept under `result_key` (0: not at all).
+fn held_ack(
+    request: &Request<'_, '_>,
+    onward: ForwardOptions,
+    targets: &[Target],
+    (call, held_key, result_key): (u64, u64, u64),
+) -> HeldMessage {
+    HeldMessage {
+        bytes: request.message.bytes().to_vec(),
+        source: request.source,
+        call,
+        transaction: 0,
+        kind: HeldKind::Ack { onward, targets: targets.to_vec() },
+        bodies: SmallVec::from_elem(None, 1),
+        missing: 1,
+        held_key,
+        result_key,
+        failure: None,
+    }
+}
+
+/// Returns the command for an ACK whose description answers the offer in the 2xx.
+fn answer_of_ack<'m>(
+    request: &Request<'_, 'm>,
+    [offerer, answerer]: [&'m [u8]; 2],
+    is_to_browser: bool,
+    sdp: &'m [u8],
+) -> Command<'m> {
+    let message = request.message;
+    let dialog = Dialog { call_id: message.call_id(), from_tag: offerer, to_tag: Some(answerer), branch: None };
+    let received_from = translated_source(message, &request.source);
+    Command::Answer(dialog, profile(request.source.transport.is_web_socket(), is_to_browser, received_from), sdp)
 }
